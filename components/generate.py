@@ -42,12 +42,13 @@ def generate(
     from components.step import describe, working
 
     with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
+        from calopipe.events.tolerance import SKIP
         from calopipe.storage import location, sha256_of_file
         from preprocessing.showers.asked import Reading
         from training.asked.conditions import Conditions
         from training.challenge.timing import time_generation
         from training.folder import require_model
-        from training.generation import generate
+        from training.generation import EXTRAPOLATE, generate
         from training.models.source import ModelFile
         from training.parts import Share
 
@@ -67,8 +68,7 @@ def generate(
                 per_event=per_event,
                 seed=seed,
                 share=Share.parse(share) if share else None,
-                outside="skip",
-                extrapolate=name == "incumbent",
+                outside=EXTRAPOLATE if name == "incumbent" else SKIP,
                 measured=metrics.log_metric if name == "model" else None,
             )
             if not share:

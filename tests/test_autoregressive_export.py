@@ -122,7 +122,7 @@ def test_labels_outside_the_training_are_refused(generator: Generator, saved: An
     for label in refused:
         energy, theta = (np.array([each], np.float32) for each in label)
         with pytest.raises(InputError, match="shower 0 is asked for with"):
-            next(generator.showers(energy, theta, _SEED))
+            generator.require_inside(energy, theta, {})
         with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):
             saved(energy, theta)
     energy, theta = (np.array(each, np.float32) for each in zip(*taken, strict=True))

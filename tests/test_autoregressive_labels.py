@@ -15,7 +15,7 @@ from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, write_f
 from trainings import untraced
 
 from calopipe.errors import InputError
-from calopipe.events.tolerance import SKIP
+from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
@@ -24,7 +24,7 @@ from training.asked.conditions import Conditions
 from training.export import export
 from training.fit import fit
 from training.folder import read_card
-from training.generation import generate
+from training.generation import EXTRAPOLATE, generate
 from training.generator import Generator
 from training.models.autoregressive import frame
 from training.models.base import build
@@ -133,7 +133,12 @@ def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> N
     }
     for name, (path, line) in lines.items():
         with pytest.raises(InputError, match=line):
-            generate(model, Conditions([path], Selection()), tmp_path / f"g_{name}.h5", extrapolate=name != "d")
+            generate(
+                model,
+                Conditions([path], Selection()),
+                tmp_path / f"g_{name}.h5",
+                outside=STOP if name == "d" else EXTRAPOLATE,
+            )
     with pytest.raises(InputError, match=lines["c"][1]):  # also where showers outside may be left out
         generate(model, Conditions([lines["c"][0]], Selection()), tmp_path / "g_c.h5", outside=SKIP)
 

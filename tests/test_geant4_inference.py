@@ -222,7 +222,7 @@ def test_what_the_library_cannot_do_is_told(library: Path, squares: tuple[Genera
         Generator(model, strategy="mirrored", library=library)
     far = np.array([900.0], np.float32), np.array([1.5], np.float32)
     with pytest.raises(InputError, match="the model was not trained for showers of 900"):
-        next(Generator(model, library=library).showers(*far, seed=1, extrapolate=True))
+        next(Generator(model, library=library).showers(*far, seed=1))
 
 
 def _refused(program: Path, file: Path, request: str = "") -> str:

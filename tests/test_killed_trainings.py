@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import subprocess
 import sys
@@ -83,10 +84,21 @@ def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(datase
 @pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # two workers of showers: test_runs_on_a_bucket.py
 @pytest.mark.timeout(1800)
 def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(dataset: Path, tmp_path: Path) -> None:
-    """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run."""
+    """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run.
+
+    The second worker is killed first; the first one is frozen, once they go on.
+    """
     more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
     together(command_line(dataset, tmp_path / "whole", *more))
     output = tmp_path / "m"
+    _lose(1, signal.SIGKILL, dataset, output, *more)
+    _lose(0, signal.SIGSTOP, dataset, output, *more)
+    together(command_line(dataset, output, *more))
+    same_training(output, tmp_path / "whole")
+
+
+def _lose(lost: int, by: signal.Signals, dataset: Path, output: Path, *more: str) -> None:
+    """Train with two workers for two steps, and end the one by a signal; the other one ends soon after."""
     with closing(socket.socket()) as one, closing(socket.socket()) as other:
         for each in (one, other):
             each.bind(("127.0.0.1", 0))
@@ -97,12 +109,11 @@ def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(dataset:
         )
         for index in "01"
     ]
-    wait_for(lambda: folder.last_checkpoint(output) >= 2, workers[0])
-    workers[1].kill()
-    _, errors = workers[0].communicate(timeout=600)
-    workers[1].communicate()
-    assert workers[0].returncode == LOST_WORKER, errors
-    assert f"lost the worker at {hosts.split(',')[1]}" in errors
-
-    together(command_line(dataset, output, *more))
-    same_training(output, tmp_path / "whole")
+    begin = folder.last_checkpoint(output)
+    wait_for(lambda: folder.last_checkpoint(output) >= begin + 2, workers[0])
+    workers[lost].send_signal(by)
+    _, errors = workers[1 - lost].communicate(timeout=60)
+    workers[lost].kill()
+    workers[lost].communicate()
+    assert workers[1 - lost].returncode == LOST_WORKER, errors
+    assert f"lost the worker at {hosts.split(',')[lost]}" in errors

@@ -195,18 +195,25 @@ def test_a_cut_is_an_energy_of_zero_or_more(cut_gev: float) -> None:
         Selection(cut_gev=cut_gev)
 
 
+def _knowing(valid: dict[str, Any]) -> Generator:
+    """A generator of a model of this range, of which nothing else is needed."""
+    generator = Generator.__new__(Generator)
+    generator.card, generator._known = SimpleNamespace(valid_range=valid), LabelRange.from_json(valid)
+    return generator
+
+
 def test_labels_outside_are_told_whichever_they_are() -> None:
     valid = {"energy_gev": (10.0, 20.0), "theta_rad": (1.0, 1.5), PHI: (-0.2, 0.2), PARTICLE: (11, 22)}
-    known = SimpleNamespace(card=SimpleNamespace(valid_range=valid), _known=LabelRange.from_json(valid))
+    known = _knowing(valid)
     energy, theta, phi = (np.array(each, np.float32) for each in ([15, 25, 15, 15, 15], [1.2] * 5, [0, 0, 0.3, 0.1, 0]))
     theta[3] = 0.9
     kinds = np.array([11, 11, 22, 22, 211], np.int32)
-    found = Generator.inside(known, energy, theta, {PHI: phi, PARTICLE: kinds})
+    found = known.inside(energy, theta, {PHI: phi, PARTICLE: kinds})
     assert found.tolist() == [True, False, False, False, False]
     phi[2] = 0.2
-    assert Generator.inside(known, energy, theta, {PHI: phi, PARTICLE: kinds})[2]
-    # that a label is missing is told by `check_kinds`
-    assert Generator.inside(known, energy, theta, {PARTICLE: kinds}).tolist() == [True, False, True, False, False]
+    assert known.inside(energy, theta, {PHI: phi, PARTICLE: kinds})[2]
+    # that a label is missing is told by `require_kinds`
+    assert known.inside(energy, theta, {PARTICLE: kinds}).tolist() == [True, False, True, False, False]
 
 
 def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None:
@@ -214,14 +221,14 @@ def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None
     with pytest.raises(
         InputError, match=r"shower 1 is .* theta 0\.9 rad, .* from 1 to 1\.5 rad; 2 showers are outside"
     ):
-        Generator._check("theta", theta, (1.0, 1.5), "rad")
-    known: Any = SimpleNamespace(_known=LabelRange(None, (11, 22)))
+        _knowing({"energy_gev": (10.0, 20.0), "theta_rad": (1.0, 1.5)}).require_inside(0 * theta + 15, theta, {})
+    known = _knowing({PARTICLE: (11, 22)})
     with pytest.raises(InputError, match=r"shower 2 .* pdg 211, the model knows 11, 22; 2 showers are of others"):
-        Generator.check_kinds(known, {PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})
-    Generator.check_kinds(known, {PARTICLE: np.array([22, 11], np.int32)})
+        known.require_kinds({PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})
+    known.require_kinds({PARTICLE: np.array([22, 11], np.int32)})
     told = "asked for with phi of the labels phi and pdg, the model was trained with pdg;"
     with pytest.raises(InputError, match=told):
-        Generator.check_kinds(known, {PHI: np.zeros(2, np.float32)})
+        known.require_kinds({PHI: np.zeros(2, np.float32)})
 
 
 def test_labels_alone_are_known_by_all_of_their_values() -> None:

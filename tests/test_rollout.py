@@ -207,6 +207,7 @@ def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: 
         _run("advance", model, tmp_path / "a.h5", "--start", str(coarse), "--tile", "16x16")
 
 
+@pytest.mark.slow
 def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
     start, model, whole = small
     _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x16", "--workers", "2")

@@ -8,7 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from showers import make_file
+from trainings import LAYERS
 
 ROOT = Path(__file__).parent.parent
 _CHATTER = re.compile(r"^I0000 ", re.MULTILINE)  # of the part of TensorFlow that follows no variable
@@ -40,10 +42,10 @@ with progress_bar("count", 4, "showers") as bar:
 def test_a_training_prints_nothing_of_tensorflows(tmp_path: Path) -> None:
     make_file(tmp_path / "a.h5", events=60)
     _run("-m", "preprocessing", "--input", tmp_path / "a.h5", "--output", tmp_path / "dataset")
-    fit = ("-m", "training", "fit", "--dataset", tmp_path / "dataset", "--config", "small", "--steps", 1)
+    fit = ("-m", "training", "fit", "--dataset", tmp_path / "dataset", *LAYERS, "--batch", 8, "--steps", 1)
     done = _run(*fit, "--output", tmp_path / "model")
     first, building, last, model = done.stdout.decode().splitlines()
-    assert first.startswith("training 3dgan-small on ")
+    assert first.startswith("training layers on ")
     assert building.startswith("building the graph")
     assert last.startswith("1 steps; on the validation split: ")
     assert model == f"model: {tmp_path / 'model'}"
@@ -54,6 +56,7 @@ def test_a_training_prints_nothing_of_tensorflows(tmp_path: Path) -> None:
     assert all(line.startswith("train: ") for line in progress), progress
 
 
+@pytest.mark.slow
 def test_tensorflows_messages_can_be_asked_for() -> None:
     """Which also shows that there is something to leave out."""
     program = """

@@ -88,6 +88,13 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path, capsy
     assert not (tmp_path / "m.onnx").exists()
 
 
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("refused")
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=60))
+    return place / "ds"
+
+
 def _changed(before: str, after: str) -> ModelFile:
     text = LAYERS.read_text()
     assert text.count(before) == 1
@@ -124,12 +131,13 @@ def test_a_model_that_is_not_whole_is_not_built(before: str, after: str, told: s
          r"made showers of shape \(.*, 1, 1, 5\), expected \(.*, 17, 17, 5\)"),
     ],
 )  # fmt: skip
-def test_losses_and_showers_of_another_shape_are_refused(before: str, after: str, told: str, tmp_path: Path) -> None:
-    make_dataset(tmp_path / "ds", make_file(tmp_path / "mc.h5", events=60))
+def test_losses_and_showers_of_another_shape_are_refused(
+    dataset: Path, before: str, after: str, told: str, tmp_path: Path
+) -> None:
     _changed(before, after).write(tmp_path)
     given = ("--model-file", str(tmp_path / "model.py"), "--config", "layers", "--steps", "1", "--batch", "8")
     with pytest.raises(InputError, match=told):
-        fit_small(tmp_path / "ds", tmp_path / "m", *given)
+        fit_small(dataset, tmp_path / "m", *given)
 
 
 def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path) -> None:

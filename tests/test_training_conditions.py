@@ -22,7 +22,7 @@ from preprocessing.dataset import Settings
 from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training.asked.conditions import Conditions, Events, LabelsAlone, conditions_of
-from training.generation import generate
+from training.generation import EXTRAPOLATE, generate
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_model_and_the_incumbent_ask_once(trained: Path, tmp_path: Path, reads
     selection = Selection("test", memory=trained / "ds" if remembered else None)
     conditions = Conditions([trained / "mc.h5"], selection)
     for name in ("incumbent", "generated"):
-        assert generate(trained / "model", conditions, tmp_path / f"{name}.h5", extrapolate=True) > 10
+        assert generate(trained / "model", conditions, tmp_path / f"{name}.h5", outside=EXTRAPOLATE) > 10
     assert reads.count("mc.h5") == (0 if remembered else 1)
     expected = tmp_path / "expected.h5"
     generate(trained / "model", Conditions([trained / "mc.h5"], Selection("test")), expected)

@@ -22,24 +22,22 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from scipy.stats import kstest
 from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle, write_file
 from trainings import untraced
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
-from calopipe.events.tolerance import SKIP
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder
 from training import parts as parts_of_files
-from training.asked.conditions import Conditions, Form
+from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import _attributes, _request, generate, reconstruct
+from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
 from training.models.randomness import ShowerDraws
@@ -133,22 +131,6 @@ def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
     radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
     expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
     np.testing.assert_allclose(draws.normal("", (1, 3)).numpy()[0], expected[:3], rtol=1e-5, atol=1e-6)
-
-
-def test_noise_is_normal_and_of_each_shower_purpose_and_seed_alone() -> None:
-    noise = ShowerDraws(1, 0).normal("latent", (4000, 254)).numpy()
-    assert kstest(noise.ravel()[::7], "norm").pvalue > 1e-3
-    assert np.abs(np.corrcoef(noise[:300])[np.triu_indices(300, 1)]).max() < 6 / np.sqrt(254)
-    assert np.abs(np.corrcoef(noise.T)[np.triu_indices(254, 1)]).max() < 6 / np.sqrt(4000)
-    np.testing.assert_array_equal(ShowerDraws(1, 1000).normal("latent", (3, 254)), noise[1000:1003])
-    for others in (ShowerDraws(2, 0).normal("latent", (1, 254)), ShowerDraws(1, 0).normal("other", (1, 254))):
-        assert abs(np.corrcoef(others[0], noise[0])[0, 1]) < 6 / np.sqrt(254)
-
-
-def test_noise_is_the_same_under_xla() -> None:
-    compiled = tf.function(lambda first: ShowerDraws(1, first).normal("latent", (16, 254)), jit_compile=True)
-    expected = ShowerDraws(1, 5).normal("latent", (16, 254))
-    np.testing.assert_allclose(compiled(tf.constant(5)), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_showers_that_stand_are_left(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -287,7 +269,7 @@ def _parts(folder: Path, showers: Showers, at_a_time: int) -> Parts:
         showers_at_a_time=at_a_time,
         showers=lambda *_, ranges, **__: (showers[part.start : part.stop] for part in ranges),
     )
-    return Parts(folder, "0123456789abcdef", generator, len(showers), like=Form(SMALL_GEOMETRY, ""))
+    return Parts(folder, "0123456789abcdef", generator, len(showers), like=Layout(SMALL_GEOMETRY, ""))
 
 
 def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +291,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 
     def made(share: Share | None = None) -> int:
         return generate(
-            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, extrapolate=True,
+            trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, outside=EXTRAPOLATE,
             measured=lambda *told: rates.append(told),
         )  # fmt: skip
 
@@ -337,7 +319,7 @@ def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypa
     generator: Any = SimpleNamespace(showers_at_a_time=300)
     for chunk, sizes in ((5000, [5000, 2000]), (7, [1197] * 5 + [1015]), (400, [1200] * 5 + [1000])):
         monkeypatch.setattr(parts_of_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
-        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Form(SMALL_GEOMETRY, ""))
+        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Layout(SMALL_GEOMETRY, ""))
         assert [len(part) for part in parts._parts.values()] == sizes
 
 
@@ -398,10 +380,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
     # an incumbent has to answer all the same; the showers inside its range are as ever
-    assert (
-        generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", extrapolate=True, outside=SKIP)
-        == 5
-    )
+    assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", outside=EXTRAPOLATE) == 5
     usual = write_file(tmp_path / "usual.h5", showers)
     _generate(trained, tmp_path / "u.h5", like=usual)
     with h5py.File(tmp_path / "g.h5") as far, h5py.File(tmp_path / "u.h5") as near:
@@ -413,7 +392,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
 def test_a_label_that_is_no_number_is_refused(trained: Path) -> None:
     theta = np.array([1.5, np.nan], np.float32)
     with pytest.raises(InputError, match="shower 1 is asked for with theta nan rad"):
-        next(Generator(trained / "model").showers(np.array([150, 150], np.float32), theta, seed=1))
+        Generator(trained / "model").require_inside(np.array([150, 150], np.float32), theta, {})
 
 
 def test_another_detector_is_refused(trained: Path, tmp_path: Path) -> None:
@@ -546,7 +525,7 @@ def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
         _generate(trained, path, like=path)
     assert path.read_bytes() == before
     (tmp_path / "folder.h5").mkdir()
-    with pytest.raises(InputError, match="a folder"):
+    with pytest.raises(InputError, match=r"folder\.h5: not a file of showers"):
         _generate(trained, tmp_path / "folder.h5")
     (tmp_path / "notes.h5").write_text("of somebody")
     with pytest.raises(InputError, match=r"notes\.h5: not a file of showers, .*give another --output, or remove it"):
@@ -554,7 +533,7 @@ def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
     assert (tmp_path / "notes.h5").read_text() == "of somebody"
 
 
-@pytest.mark.parametrize("kilobytes", [20, 100, 160])
+@pytest.mark.parametrize("kilobytes", [20, 160])  # of no part, and of one more than there is room for
 def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], kilobytes: int) -> None:
     disk = small_disk(kilobytes)
     arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", disk / "g.h5"]
@@ -603,22 +582,23 @@ def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_
 def test_the_time_of_a_shower_by_batch(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Generation that sleeps takes as long as it sleeps; the first call, which traces, does not count."""
-    calls: list[int] = []
+    """By a clock of its own; the first call, which traces, does not count."""
+    calls, now = list[int](), [0.0]
 
     def slow(self: Generator, energy_gev: Any, theta_rad: Any, seed: int, **_: Any) -> Any:
         calls.append(len(energy_gev))
-        time.sleep(0.5 if seed == 0 else 0.02)
+        now[0] += 0.5 if seed == 0 else 0.02
         return iter(())
 
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     monkeypatch.setattr(timing, "_BATCHES", {1: 2, 4: 1})
     monkeypatch.setattr(Generator, "showers", slow)
     conditions, output = Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "timing.json"
     found = timing.time_generation(trained / "model", conditions, output)
     assert calls == [1, 1, 1, 4, 4]
     assert [each["batch"] for each in found["times"]] == [1, 4]
-    assert found["times"][0]["ms_per_shower"] == pytest.approx(20, rel=0.5)
-    assert found["times"][1]["ms_per_shower"] == pytest.approx(5, rel=0.5)
+    assert found["times"][0]["ms_per_shower"] == pytest.approx(20)
+    assert found["times"][1]["ms_per_shower"] == pytest.approx(5)
     assert (found["accelerator"], found["cores"] > 0) == (False, True)
     assert json.loads(output.read_text()) == found
     assert timing.time_generation(trained / "model", conditions, output) == found

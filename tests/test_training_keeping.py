@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
-from trainings import fit_layers, same_training, small_dataset
+from trainings import fit_layers, small_dataset
 
 from calopipe.errors import InputError
 from preprocessing.dataset import ShowerManifest
@@ -29,7 +29,7 @@ from training.folder import read_card
 from training.keeping import names_the_command
 from training.models.base import build
 from training.nodes.workers import PREEMPTED
-from training.run import evaluations, loop
+from training.run import loop
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.evaluations import Evaluations
 from training.run.history import History, ProgressBar
@@ -41,59 +41,45 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three checkpoints, of which that of step 7, the first epoch, was judged; none of them is the model."""
+def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model. And what was said."""
     place = tmp_path_factory.mktemp("stopped") / "m"
     with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(ProgressBar, "update", _ending("guard", step=12))
-        with pytest.raises(InputError):
+        planted.setattr(ProgressBar, "update", _ending(InputError("the discriminator is dead"), step=12))
+        with pytest.raises(InputError) as caught:
             fit_layers(dataset, place, "--checkpoint-steps", "5")
     assert sorted(path.stem for path in (place / "checkpoints").glob("*.npz")) == [
         "step-000000005",
         "step-000000007",
         "step-000000010",
     ]
-    return place
+    return place, str(caught.value)
 
 
-def _ending(how: str, *, step: int) -> Any:
+def _ending(how: Exception | signal.Signals, *, step: int) -> Any:
     """What ends a training at `step`, in place of the progress bar's `update`."""
 
     def update(bar: ProgressBar, _: object) -> None:
         if bar._engine.step == step:
-            if how == "guard":
-                raise InputError("the discriminator is dead")
-            if how == "crash":
-                raise RuntimeError("planted")
-            os.kill(os.getpid(), signal.SIGTERM)
+            if isinstance(how, Exception):
+                raise how
+            os.kill(os.getpid(), how)
 
     return update
 
 
-@pytest.mark.parametrize("how", ["guard", "signal", "crash"])
-def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, how: str
+def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the_best_epoch(
+    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "a model"  # a name that a shell would take apart
     with monkeypatch.context() as planted:
-        planted.setattr(ProgressBar, "update", _ending(how, step=10))
-        with pytest.raises((InputError, RuntimeError, SystemExit)) as caught:
+        planted.setattr(ProgressBar, "update", _ending(signal.SIGTERM, step=10))
+        with pytest.raises(SystemExit) as caught:
             fit_layers(dataset, output)
-    told = (
-        capsys.readouterr().out
-        if how == "signal"
-        else " ".join([str(caught.value), *getattr(caught.value, "__notes__", [])])
-    )
-    named = re.search("`(.*)` makes a model of the best epoch so far", told)
-    assert named
-    program, *arguments = shlex.split(named[1])
-    assert [program, *arguments[:2]] == ["python", "-m", "training"]
-    command.main(arguments[2:])
-    if isinstance(caught.value, SystemExit):
-        assert caught.value.code == PREEMPTED
+    assert caught.value.code == PREEMPTED
+    _make_as_told(capsys.readouterr().out)
     card = read_card(output)
-    assert card.trained["chosen_step"] == 7
-    assert card.trained["steps"] == (10 if how == "signal" else 7)
+    assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
     networks = build(card.config, SMALL_GEOMETRY).networks
     with np.load(output / "checkpoints/step-000000007.npz") as state:
         for name, network in networks.items():
@@ -106,13 +92,35 @@ def test_the_message_names_a_command_that_makes_a_model_of_the_best_epoch(
     assert "model stands" in capsys.readouterr().out
 
 
+def _make_as_told(told: str) -> None:
+    """Do what the message says."""
+    named = re.search("`(.*)` makes a model of the best epoch so far", told)
+    assert named
+    program, *arguments = shlex.split(named[1])
+    assert [program, *arguments[:2]] == ["python", "-m", "training"]
+    command.main(arguments[2:])
+
+
+def test_a_guard_that_ends_a_training_names_it_too(stopped: tuple[Path, str], tmp_path: Path) -> None:
+    place, told = stopped
+    shutil.copytree(place, tmp_path / "m")
+    assert told.startswith("the discriminator is dead; `")
+    _make_as_told(told.replace(str(place), str(tmp_path / "m")))
+    card = read_card(tmp_path / "m")
+    assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
+
+
 def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
-    dataset: Path, stopped: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    dataset: Path,
+    stopped: tuple[Path, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """And any model is valid where the dataset has whole showers alone."""
     whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
     monkeypatch.setattr(ShowerManifest, "whole_range", whole)
-    shutil.copytree(stopped, tmp_path / "m")
+    shutil.copytree(stopped[0], tmp_path / "m")
     noted = json.loads((tmp_path / "m/training.json").read_text())
     (tmp_path / "m/training.json").write_text(json.dumps(noted | {"warm_start": "earlier weights"}))
     for step in (7, 10):  # the best, and the last
@@ -125,10 +133,10 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
 
 
-def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: tuple[Path, str], tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"training\.json: no such file"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "none")])
-    shutil.copytree(stopped, tmp_path / "m")
+    shutil.copytree(stopped[0], tmp_path / "m")
     make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with pytest.raises(InputError, match=r"ds: not the one that the training in .*m is on; give that one"):
         command.main(["keep", "--dataset", str(tmp_path / "ds"), "--output", str(tmp_path / "m")])
@@ -155,29 +163,14 @@ def test_no_command_is_named_that_would_find_nothing(tmp_path: Path) -> None:
             raise InputError("dead")
 
 
-@pytest.mark.slow
-def test_an_evaluation_that_fails_comes_after_the_checkpoint_and_is_repeated(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The second evaluation fails, once; in the end all is as if it had not."""
-    evaluate, numbers = Evaluator.evaluate, iter(range(9))
-
-    def failing(evaluator: Evaluator) -> Evaluation:
-        if next(numbers) == 1:
-            raise MemoryError
-        return evaluate(evaluator)
-
-    fit_layers(dataset, tmp_path / "whole", "--epochs", "1")
-    monkeypatch.setattr(Evaluator, "evaluate", failing)
-    with pytest.raises(MemoryError):
-        fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    assert (tmp_path / "m/checkpoints/step-000000007.npz").exists()
-    fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    same_training(tmp_path / "m", tmp_path / "whole")
-    documents = [
-        json.loads((tmp_path / name / "checkpoints/step-000000007.json").read_text()) for name in ("m", "whole")
-    ]
-    assert documents[0]["metric"] == documents[1]["metric"] > 0
+def test_a_crash_is_itself_and_names_the_command_beside(tmp_path: Path) -> None:
+    folder.begin(tmp_path, "this", overwrite=True)
+    (tmp_path / folder.CHECKPOINTS).mkdir()
+    (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
+    with pytest.raises(RuntimeError, match=r"^a defect$") as caught, names_the_command(tmp_path, tmp_path, "this"):
+        raise RuntimeError("a defect")
+    (note,) = caught.value.__notes__
+    assert note.endswith("` makes a model of the best epoch so far")
 
 
 def test_an_evaluation_that_finds_no_number_ends_the_training(
@@ -194,23 +187,6 @@ def test_an_evaluation_that_finds_no_number_ends_the_training(
     with pytest.raises(InputError, match="step 0: total on the validation split is nan, expected a finite number"):
         fit_layers(dataset, tmp_path / "m", "--epochs", "1")
     json.loads((tmp_path / "m/history.jsonl").read_text(), parse_constant=pytest.fail)
-
-
-@pytest.mark.slow
-def test_an_evaluation_that_always_fails_is_not_repeated_for_ever(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def failing(_: Evaluator) -> Evaluation:
-        raise MemoryError
-
-    monkeypatch.setattr(Evaluator, "evaluate", failing)
-    monkeypatch.setattr(evaluations, "_AT_MOST", 1)
-    for _ in (0, 7):  # the model before the training, and that of the epoch
-        with pytest.raises(MemoryError):
-            fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    assert "step 7: the model is not judged; 1 evaluations began, and none ended" in caplog.text
-    assert (read_card(tmp_path / "m").trained["chosen_step"], read_card(tmp_path / "m").losses) == (7, {})
 
 
 class _Judged:
@@ -317,6 +293,7 @@ class _Steps:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, signals: tuple[int, ...] = (), **options: Any) -> None:
         self.now, self.saved, self.evaluated = 100.0, [], []
+        self.done: list[str] = []
         monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
         self.state = {"network/a/0": np.zeros(3)}
         self.engine: Any = SimpleNamespace(
@@ -325,18 +302,24 @@ class _Steps:
             table=lambda losses: {"fit": {"total": float(losses[0])}}, take_sums=lambda: np.array([21.0]),
             learning_rate=lambda: 0.25,
         )  # fmt: skip
-        checkpoints: Any = SimpleNamespace(
-            save=lambda _, step, facts: self.saved.append((step, facts)), wait=lambda: None, last_named=lambda: "step-4"
-        )
+        checkpoints: Any = SimpleNamespace(save=self._save, wait=lambda: None, last_named=lambda: "step-4")
         self.noted: list[dict[str, Any]] = []
         evaluations: Any = SimpleNamespace(
             history=SimpleNamespace(add=self.noted.append), due=lambda step: step != 14, patience_is_over=lambda: False,
-            evaluate=self.evaluated.append,
+            evaluate=self._evaluate,
         )  # fmt: skip
         self.loop = loop.Loop(
             self.engine, checkpoints, evaluations, RunOptions(**options), Team(make_strategy("one-device")),
             signals=signals, seconds=5.0,
         )  # fmt: skip
+
+    def _save(self, _: Any, step: int, facts: dict[str, Any]) -> None:
+        self.done.append("saved")
+        self.saved.append((step, facts))
+
+    def _evaluate(self, state: Any) -> None:
+        self.done.append("judged")
+        self.evaluated.append(state)
 
     def after(self, step: int, *, seconds: float) -> None:
         self.engine.step = step
@@ -358,6 +341,7 @@ def test_what_is_noted_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps.noted == [dict(zip(columns, row, strict=True)) for row in rows]
     assert steps.saved == [(step, {"replicas": 2, "seconds": 0.0}) for step in (7, 24)]  # where an evaluation is due
     assert steps.evaluated == [steps.state] * 2
+    assert steps.done == ["saved", "judged"] * 2  # an evaluation that fails loses nothing
 
 
 def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,6 +353,14 @@ def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.M
     for step in range(1, 10):
         counted.after(step, seconds=1.0)
     assert [step for step, _ in counted.saved] == [3, 6, 7, 9]
+    passed = _Steps(monkeypatch, checkpoint_steps=6)
+    for step in (5, 7, 12, 14, 19, 21, 24):  # of several a call; after 14, which is not judged, no multiple is new
+        passed.after(step, seconds=1.0)
+    assert [step for step, _ in passed.saved] == [7, 12, 19, 21, 24]
+    passed = _Steps(monkeypatch, checkpoint_steps=6)
+    for step in (5, 7, 14):
+        passed.after(step, seconds=1.0)
+    assert [step for step, _ in passed.saved] == [7, 14]
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ import pytest
 import requests
 from servers import store
 from showers import SMALL_GEOMETRY
+from verdicts import WIDE, write_showers, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -33,7 +34,6 @@ from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 
-WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
 LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name
 
 
@@ -74,13 +74,10 @@ def candidate(
         versions={"calopipe": "0.2.0"},
     )
     folder.write_card(model, card)
-    with h5py.File(run / "generated.h5", "w") as file:
-        file.attrs["model"] = card.fingerprint()
+    write_showers(run / "generated.h5", card.fingerprint())
     if rival is not None:
         shutil.copyfile(rival.generated, run / "incumbent.h5")
-    write_verdict(run, verdict=verdict, outcome=outcome)
-    (run / "report.html").write_text(f"report {seed}")
-    return Candidate(model, run / "generated.h5", run, run.name, run / "incumbent.h5")
+    return write_verdict(run, verdict=verdict, outcome=outcome)
 
 
 def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
@@ -90,23 +87,6 @@ def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
         found.append(candidate(place, seed, found[-1] if found else None))
         assert registry.promote(found[-1]).startswith("promoted to ")
     return found
-
-
-def write_verdict(
-    run: Path, *, verdict: str, outcome: str, request: str = "", grade: dict[str, Any] = WIDE, **inputs: Any
-) -> None:
-    answer = {"accepted": "pass", "rejected": "fail", "inconclusive": "inconclusive"}[verdict]
-    hashed = {
-        name: [{"sha256": storage.sha256_of_file(path)}] if path.exists() else None
-        for name, path in (("candidate", run / "generated.h5"), ("incumbent", run / "incumbent.h5"))
-    }
-    document = {
-        "kind": "calopipe.verdict", "schema_version": 2, "verdict": verdict, "paired": True, "grade": grade,
-        "events": {}, "criteria": [{"verdict": answer}], "hard_failures": [], "cautions": [],
-        "incumbent": {"outcome": outcome} if hashed["incumbent"] else None,
-        "inputs": {"split": "test"} | hashed | inputs, "request": request or run.name,
-    }  # fmt: skip
-    (run / "verdict.json").write_text(json.dumps(document))
 
 
 def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: Path) -> None:
@@ -123,7 +103,7 @@ def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: P
     assert registry.fetch(two, tmp_path / "copy") == read_card(second.model)
     assert read_card(tmp_path / "copy") == read_card(second.model)
     promoted = registry.place / "models" / two.model
-    assert (promoted / "report.html").read_text() == "report 2"
+    assert (promoted / "report.html").read_text() == "report of run-2"
     assert json.loads((promoted / "verdict.json").read_text())["request"] == "run-2"
 
 

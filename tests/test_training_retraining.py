@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
+from verdicts import write_showers, write_verdict
 
 from calopipe import mirror, storage
 from calopipe.errors import InputError
@@ -28,7 +29,6 @@ from training.folder import Card, read_card
 from training.models import config as models
 from training.models.source import ModelFile, file_of
 from training.nodes import trainjob
-from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 from training.registry.retraining import _require_one_detector, fit_on_nodes, retrain
 from training.seen import seen_after, write_seen
@@ -42,7 +42,6 @@ class Site:
     def __init__(self, place: Path) -> None:
         self.place, self.registry = place, Registry(place / "registry")
         self.asked: list[Path | None] = []
-        self.dataset()
 
     def dataset(self, files: int = 1, **settings: Any) -> None:
         paths = [make_file(self.place / f"{seed}.h5", events=40, seed=seed) for seed in range(files)]
@@ -98,26 +97,25 @@ class Site:
     def promote(self) -> None:
         """The run's model, by a verdict that accepts it beside its incumbent."""
         run = self.place / "run"
-        hashes: dict[str, Any] = {"incumbent": None}
-        for name, model in (("candidate", "model"), ("incumbent", "incumbent")):
-            if name == "candidate" or self.incumbent is not None:
-                with h5py.File(run / f"{model}.h5", "w") as file:
-                    file.attrs["model"] = read_card(run / model).fingerprint()
-                hashes[name] = [{"sha256": storage.sha256_of_file(run / f"{model}.h5")}]
-        document = {
-            "kind": "calopipe.verdict", "schema_version": 2, "verdict": "accepted",
-            "grade": {"name": "wide", "tolerance": {}},
-            "paired": True, "events": {}, "criteria": [{"verdict": "pass"}], "hard_failures": [], "cautions": [],
-            "incumbent": {"outcome": "better"}, "inputs": {"split": "test"} | hashes, "request": "this",
-        }  # fmt: skip
-        (run / "verdict.json").write_text(json.dumps(document))
-        (run / "report.html").touch()
-        told = self.registry.promote(Candidate(run / "model", run / "model.h5", run, "this", run / "incumbent.h5"))
+        write_showers(run / "generated.h5", read_card(run / "model").fingerprint())
+        (run / "incumbent.h5").unlink(missing_ok=True)
+        if self.incumbent is not None:
+            write_showers(run / "incumbent.h5", read_card(run / "incumbent").fingerprint())
+        told = self.registry.promote(write_verdict(run))
         assert told.startswith("promoted to ")
 
 
+@pytest.fixture(scope="module")
+def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A place with the dataset."""
+    place = tmp_path_factory.mktemp("site")
+    Site(place).dataset()
+    return place
+
+
 @pytest.fixture
-def site(tmp_path: Path) -> Site:
+def site(template: Path, tmp_path: Path) -> Site:
+    shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     return Site(tmp_path)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from showers import make_file, make_showers, write_file
-from trainings import untraced
+from trainings import fit_layers
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
@@ -19,12 +19,8 @@ from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
 from training import folder
 from training.asked.conditions import Conditions
-from training.configs import named_config
-from training.fit import fit
 from training.folder import Card, read_card
-from training.generation import generate
-
-_ONE_STEP = named_config("small", steps=1, batch=4)
+from training.generation import EXTRAPOLATE, generate
 
 
 def _seen(path: Path) -> set[int]:
@@ -35,8 +31,8 @@ def _seen(path: Path) -> set[int]:
 
 def _fit(dataset: Path, output: Path, *, warm_start: Path) -> Card:
     """A training of one step."""
-    with untraced():
-        return fit(dataset, output, _ONE_STEP, warm_start=warm_start)
+    fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start))
+    return read_card(output)
 
 
 def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> Path:
@@ -44,6 +40,15 @@ def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> P
         discover([str(path) for path in paths]), output, Settings(Selection(rule=SplitRule.parse([*split_files])))
     )
     return output
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with Monte Carlo `mc.h5`, its dataset `ds`, and a model of it."""
+    place = tmp_path_factory.mktemp("seen")
+    _dataset(place / "ds", make_file(place / "mc.h5", events=100))
+    fit_layers(place / "ds", place / "model", "--steps", "2")
+    return place
 
 
 @pytest.fixture
@@ -71,7 +76,7 @@ def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: 
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
         conditions = Conditions([copy], Selection("test"))
-        made = generate(model, conditions, tmp_path / f"{model.name}.h5", extrapolate=True)
+        made = generate(model, conditions, tmp_path / f"{model.name}.h5", outside=EXTRAPOLATE)
         assert 0 < made < 60
 
 

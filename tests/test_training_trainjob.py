@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 from kubernetes.config import kube_config
-from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
+from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
-from servers import Proxy, free_port, together
+from servers import together
 from showers import make_dataset, make_file
 from trainings import same_training
 
@@ -190,22 +189,6 @@ def _wait_for_right(place: Place, verb: str, group: str, resource: str, *, grant
     wait_until(lambda: place.api.call("POST", path, review)["status"]["allowed"] == granted, f"the right to {verb}")
 
 
-# --- the manifests
-
-
-@pytest.mark.parametrize("path", _DEPLOY, ids=lambda path: path.name)
-def test_the_api_server_takes_each_manifest(place: Place, path: Path) -> None:
-    for manifest in _manifests(path):
-        assert place.api.apply(manifest, place.trainer.namespace, dryRun="All")["metadata"]["uid"]
-
-
-def test_the_api_server_refuses_a_field_that_a_kind_does_not_have(place: Place) -> None:
-    [runtime] = _manifests(_RUNTIME)
-    runtime["spec"]["template"]["spec"]["failurePolicy"]["maxRestart"] = 1
-    with pytest.raises(RefusedError, match="maxRestart"):
-        place.api.apply(runtime, place.trainer.namespace, dryRun="All")
-
-
 # --- to a good end
 
 
@@ -296,28 +279,6 @@ def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     assert "second attempt" in launcher.said()
 
 
-def test_each_line_of_the_first_worker_is_shown_once_those_of_one_moment_too(place: Place) -> None:
-    program = "for burst in range(3):\n  print(*(f'{burst}.{n}' for n in range(20)), sep=chr(10))\n  time.sleep(1)"
-    launcher = place.launch(program)
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
-    shown = [line for line in launcher.end(0).splitlines() if line[0].isdigit()]
-    assert shown == [f"{burst}.{n}" for burst in range(3) for n in range(20)]
-
-
-def test_what_the_workers_wait_for_is_said(place: Place) -> None:
-    launcher = place.launch()
-    job = place.trainer.wait_for_job()
-    pods = place.trainer.schedule(job)
-    launcher.wait_for("worker 0 waits: ContainerCreating, worker 1 waits: ContainerCreating")
-    place.trainer.start(job, pods)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
-    launcher.end(0)
-
-
 def test_arguments_come_to_the_workers_as_they_are(place: Place) -> None:
     odd = "$(JOB_COMPLETION_INDEX) $$HOME $(no) 'quote\" ; \n $"
     launcher = place.launch(arguments=["print(repr(sys.argv[2]))", odd])
@@ -352,45 +313,6 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
     launcher.end(0)
 
 
-def test_two_trainings_do_not_collide(place: Place) -> None:
-    launchers = {}
-    for training in ("one", "two"):
-        launchers[training] = place.launch(f"print('this is {training}')", training=training)
-    jobs = wait_until(lambda: len(place.trainer.jobs()) == 2 and place.trainer.jobs(), "two jobs")
-    for job in jobs:
-        place.trainer.start(job)
-    for job in jobs:
-        assert place.trainer.conclude(job) == "Complete"
-        place.trainer.collect(job)
-    said = {training: launcher.end(0) for training, launcher in launchers.items()}
-    assert ["this is one" in said[each] for each in ("one", "two")] == [True, False]
-    assert ["this is two" in said[each] for each in ("one", "two")] == [False, True]
-
-
-def test_a_connection_that_is_cut_ends_nothing(place: Place) -> None:
-    with _proxied(place) as proxy:
-        launcher = place.launch()
-        job = place.trainer.wait_for_job()
-        proxy.cut_after(1)
-        wait_until(lambda: proxy.cuts, "a cut")
-        place.trainer.start(job)
-        assert place.trainer.conclude(job) == "Complete"
-        place.trainer.collect(job)
-        assert "does not answer, trying on" in launcher.end(0)
-
-
-@contextmanager
-def _proxied(place: Place) -> Iterator[Proxy]:
-    """Between launcher and API server; the server's certificate is for any port of the address."""
-    port = int(place.api.url.rpartition(":")[2])
-    proxy = Proxy(port)
-    place.kubeconfig.write_text(place.kubeconfig.read_text().replace(str(port), str(proxy.port)))
-    try:
-        yield proxy
-    finally:
-        proxy.close()
-
-
 # --- to a bad end
 
 
@@ -407,41 +329,6 @@ def test_a_job_that_fails_is_deleted_and_its_last_lines_are_shown(place: Place) 
     assert place.trainer.jobs() == []
 
 
-def test_bad_input_of_a_worker_ends_in_its_one_line(place: Place) -> None:
-    arguments = ["fit", "--dataset", "nowhere", "--output", str(place.file("m")), "--config", "a'b"]
-    launcher = place.launch(image=IMAGE, arguments=arguments)
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Failed"
-    place.trainer.collect(job)
-    assert "a'b" in _one_line(launcher)
-    assert place.trainer.jobs() == []
-
-
-def test_a_job_that_failed_meanwhile_is_made_anew(place: Place) -> None:
-    first = place.launch("if index == '0': raise ValueError\ntime.sleep(60)")
-    old = place.trainer.wait_for_job()
-    first.kill()
-    place.trainer.start(old)
-    assert place.trainer.conclude(old) == "Failed"
-    second = place.launch("print('better')")
-    place.trainer.collect(old)
-    new = place.trainer.wait_for_job()
-    assert new["metadata"]["name"] == old["metadata"]["name"]
-    assert new["metadata"]["uid"] != old["metadata"]["uid"]
-    place.trainer.start(new)
-    assert place.trainer.conclude(new) == "Complete"
-    place.trainer.collect(new)
-    assert "better" in second.end(0)
-
-
-def test_another_request_for_a_training_that_runs_is_refused(place: Place) -> None:
-    place.launch()
-    job = place.trainer.wait_for_job()
-    assert "another image, arguments, resources or number of nodes" in _one_line(place.launch(nodes=3))
-    assert not place.trainer.is_going(job)
-
-
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, PREEMPTED), (signal.SIGINT, 130)])
 def test_a_launcher_that_is_told_to_stop_deletes_its_job(place: Place, number: signal.Signals, code: int) -> None:
     launcher = place.launch("time.sleep(60)")
@@ -451,43 +338,6 @@ def test_a_launcher_that_is_told_to_stop_deletes_its_job(place: Place, number: s
     place.trainer.collect(job)
     assert "is deleted" in launcher.end(code)
     assert place.trainer.jobs() == []
-
-
-def test_a_job_is_deleted_at_its_deadline(place: Place) -> None:
-    launcher = place.launch("time.sleep(60)", deadline_s=2)
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    place.trainer.collect(job)
-    told = _one_line(launcher)
-    assert "did not end within 2 s" in told
-    assert told.endswith("run again to go on, with more time")  # more nodes would not go on
-
-
-def test_a_job_that_somebody_deletes_is_told_of(place: Place) -> None:
-    launcher = place.launch("time.sleep(60)")
-    job = place.trainer.wait_for_job()
-    place.api.call(
-        "DELETE",
-        f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
-        + job["metadata"]["name"],
-    )
-    assert "was deleted by somebody else" in _one_line(launcher)
-
-
-def test_a_job_that_cannot_start_ends_with_the_event_that_says_why(place: Place) -> None:
-    launcher = place.launch(start_s=1.0)
-    about = place.trainer.wait_for_job()
-    namespace, name = place.trainer.namespace, about["metadata"]["name"]
-    event = {
-        "metadata": {"name": f"{name}.1"},
-        "type": "Warning",
-        "reason": "TrainJobResourcesCreationFailed",
-        "message": "denied the request",
-        "involvedObject": {"kind": "TrainJob", "name": name, "namespace": namespace},
-    }
-    place.api.call("POST", f"/api/v1/namespaces/{namespace}/events", event)
-    place.trainer.collect(about)
-    assert _one_line(launcher).endswith("has no pod after 1 s: TrainJobResourcesCreationFailed: denied the request")
 
 
 # --- what the cluster lacks
@@ -544,55 +394,3 @@ def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
         assert "Kubeflow Trainer is not installed" in _one_line(place.launch())
     finally:
         install(place.api, definition)
-
-
-def test_a_runtime_that_the_trainer_does_not_find_is_told_of(place: Place) -> None:
-    """The Trainer's webhook refuses such a job; a policy of the API server's own plays it."""
-    name, runtime = "no-such-runtime", "missing"
-    policy = {
-        "matchConstraints": {
-            "resourceRules": [
-                {"apiGroups": ["trainer.kubeflow.org"], "apiVersions": ["*"], "operations": ["CREATE"],
-                 "resources": ["trainjobs"]}
-            ]
-        },
-        "validations": [
-            {"expression": f"object.spec.runtimeRef.name != '{runtime}'", "reason": "Forbidden",
-             "message": "spec.runtimeRef: Invalid value: specified trainingRuntime must be created"}
-        ],
-    }  # fmt: skip
-    group = "admissionregistration.k8s.io/v1"
-    kinds = {
-        "ValidatingAdmissionPolicy": policy,
-        "ValidatingAdmissionPolicyBinding": {"policyName": name, "validationActions": ["Deny"]},
-    }
-    for kind, spec in kinds.items():
-        place.api.apply({"apiVersion": group, "kind": kind, "metadata": {"name": name}, "spec": spec}, "")
-    job = {"apiVersion": "trainer.kubeflow.org/v1alpha1", "kind": "TrainJob", "metadata": {"name": "probe"}}
-    job |= {"spec": {"runtimeRef": {"name": runtime}}}
-
-    def is_enforced() -> bool:
-        try:
-            place.api.apply(job, place.trainer.namespace, dryRun="All")
-        except RefusedError:
-            return True
-        return False
-
-    wait_until(is_enforced, "the policy")
-    assert "specified trainingRuntime must be created" in _one_line(place.launch(runtime=runtime))
-
-
-def test_an_api_server_that_is_not_there_is_told_of(place: Place) -> None:
-    port = place.api.url.rpartition(":")[2]
-    place.kubeconfig.write_text(place.kubeconfig.read_text().replace(port, str(free_port())))
-    assert "does not answer" in _one_line(place.launch(patience_s=0.5))
-
-
-def test_credentials_that_are_not_taken_are_told_of(place: Place) -> None:
-    place.api.kubeconfig(place.kubeconfig, place.trainer.namespace, "wrong")
-    assert "does not accept these credentials" in _one_line(place.launch())
-
-
-def test_no_cluster_at_all_is_told_of(place: Place) -> None:
-    place.kubeconfig.unlink()
-    assert "no Kubernetes cluster" in _one_line(place.launch())

@@ -109,6 +109,11 @@ def test_a_pod_that_finds_no_node_says_why() -> None:
     pod = V1Pod(status=V1PodStatus(phase="Pending", conditions=[lacking]))
     assert pod_state(pod) == "waits for a node: 0/3 nodes: Insufficient nvidia.com/gpu"
     assert pod_state(V1Pod(status=V1PodStatus(phase="Pending"))) == "pending"
+    state = V1ContainerState(waiting=V1ContainerStateWaiting(reason="ContainerCreating"))
+    node = V1ContainerStatus(name="node", image="", image_id="", ready=False, restart_count=0, state=state)
+    assert pod_state(V1Pod(status=V1PodStatus(phase="Pending", container_statuses=[node]))) == (
+        "waits: ContainerCreating"
+    )
 
 
 def test_a_pod_that_its_node_did_not_take_says_why() -> None:
@@ -330,6 +335,59 @@ def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture
     assert said.err.splitlines() == [
         "worker 0 running, worker 1 running", "worker 0 succeeded, worker 1 succeeded"
     ]  # fmt: skip
+
+
+# --- a job that gets no pods
+
+_REFUSED = "TrainJobResourcesCreationFailed", 'webhook "v" denied:\n  invalid name'  # as Trainer 2.2 reports JobSet's
+
+
+def _look_at_start(
+    monkeypatch: pytest.MonkeyPatch, *warnings: tuple[str, str, str], after_s: float, pods: tuple[V1Pod, ...] = ()
+) -> None:
+    """Three looks at a job that is to have pods within ten seconds: two at once, one so long after."""
+    now, looks = [50.0], iter((0.0, after_s, None))
+    monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def pause() -> None:
+        if (passed := next(looks)) is None:
+            raise InputError("followed on")
+        now[0] += passed
+
+    events = [
+        SimpleNamespace(involved_object=SimpleNamespace(kind=kind, name="j"), reason=reason, message=message)
+        for kind, reason, message in warnings
+    ]
+    jobs = SimpleNamespace(get=lambda _: _job(uid="1"), pods=lambda _: pods, warnings=lambda _: events)
+    jobs.log = lambda *_, **__: []
+    trainjob._watch(jobs, _job(uid="1"), SimpleNamespace(pause=pause), 10.0)  # type: ignore[arg-type]
+
+
+def test_a_job_whose_jobset_is_refused_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Once it is late; until then it may be a conflict that passes, and so it may where there are pods."""
+    why = 'TrainJobResourcesCreationFailed: webhook "v" denied: invalid name'
+    with pytest.raises(InputError) as error:
+        _look_at_start(monkeypatch, ("TrainJob", *_REFUSED), after_s=10.0)
+    assert str(error.value) == f"TrainJob j has no pod after 10 s: {why}"
+    assert capsys.readouterr().err.splitlines() == [f"TrainJob j: {why}"]
+    with pytest.raises(InputError, match="followed on"):
+        _look_at_start(monkeypatch, ("TrainJob", *_REFUSED), after_s=9.0)
+    with pytest.raises(InputError, match="followed on"):
+        _look_at_start(monkeypatch, ("TrainJob", *_REFUSED), after_s=10.0, pods=(_worker(0),))
+
+
+def test_a_job_that_waits_for_a_quota_or_is_said_nothing_of_is_told_of_once_and_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for warnings, told in (
+        ([("Job", "FailedCreate", "exceeded quota: team")], "Job j: FailedCreate: exceeded quota: team"),
+        ([], "TrainJob j has no pod yet, and no event says why; does the Trainer's controller run?"),
+    ):
+        with pytest.raises(InputError, match="followed on"):
+            _look_at_start(monkeypatch, *warnings, after_s=10.0)
+        assert capsys.readouterr().err.splitlines() == [told]
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 from calopipe import storage
 from calopipe.errors import CommandParser, InputError, run_command
@@ -16,15 +15,7 @@ from calopipe.mirror import mirrored, mirrored_file
 from calopipe.options import add_settings, given, settings_of
 from training.asked import commands as showers
 from training.challenge import commands as challenge
-from training.configs import (
-    CONFIGS,
-    DEFAULT,
-    FitConfig,
-    RunOptions,
-    all_settings,
-    named_config,
-    settings_by_models,
-)
+from training.configs import RunOptions, add_config, config_of
 from training.estimate import commands as estimates
 from training.folder import model_folder
 from training.models.source import ModelFile, offered
@@ -70,12 +61,13 @@ def parser() -> argparse.ArgumentParser:
         metavar="DIR",
         help="model folder, or a gs:// address; a training that stopped is resumed",
     )
-    trained = _add_config(fit)
+    trained = add_config(fit)
     trained.add_argument("--warm-start", metavar="DIR", help="begin with the weights of the model there")
     run = fit.add_argument_group("how it is run (the weights are the same)")
     add_settings(run, settings_of(RunOptions))
     run.add_argument("--overwrite", action="store_true", help="replace a model of another dataset or config")
     _add_workers(fit)
+    fit.set_defaults(perform=_fit)
 
     keep = tasks.add_parser(
         "keep",
@@ -85,10 +77,11 @@ def parser() -> argparse.ArgumentParser:
     keep.add_argument("--dataset", required=True, metavar="DIR", help="that of the training")
     keep.add_argument("--output", required=True, metavar="DIR", help="its model folder")
     _add_model_file(keep)
+    keep.set_defaults(perform=_keep)
 
     showers.add_to(tasks)
     challenge.add_to(tasks)
-    _add_config(estimates.add_to(tasks))
+    estimates.add_to(tasks)
     promotions.add_to(tasks)
     flows.add_to(tasks)
 
@@ -102,6 +95,7 @@ def parser() -> argparse.ArgumentParser:
     export.add_argument(
         "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
     )
+    export.set_defaults(perform=_export)
     for name in ("generate", "reconstruct", "export", "rollout", "advance"):
         _add_model_file(tasks.choices[name])
     return command
@@ -113,32 +107,6 @@ def _add_model_file(task: argparse.ArgumentParser) -> None:
         metavar="FILE.py",
         help="that states the model; needed of one on gs:// alone, a folder on this machine's disk has its own",
     )
-
-
-def _add_config(task: argparse.ArgumentParser) -> Any:
-    """The options that `_config` reads; the group of the settings."""
-    task.add_argument(
-        "--config",
-        default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)),
-        metavar="NAME",
-        help="; ".join(_summary(name, config) for name, config in CONFIGS.items()) + " (default %(default)s)",
-    )
-    task.add_argument(
-        "--model-file", metavar="FILE.py", help="a model of your own: a file that states it, with its configs"
-    )
-    trained = task.add_argument_group("what is trained (default: the config's values)")
-    for models, settings in settings_by_models().items():
-        add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
-    return trained
-
-
-def _config(options: argparse.Namespace) -> FitConfig:
-    return named_config(options.config, **{name: getattr(options, name) for name in all_settings()})
-
-
-def _summary(name: str, config: FitConfig) -> str:
-    length = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
-    return f"{name}: {config.model}, batch {config.batch}, {length}"
 
 
 def _add_workers(fit: argparse.ArgumentParser) -> None:
@@ -156,7 +124,7 @@ def _fit(options: argparse.Namespace) -> None:
     cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
     if options.strategy is None and cluster:
         options.strategy = "multi-worker"
-    config = _config(options)
+    config = config_of(options)
     running = RunOptions(**given(RunOptions, options))
     if cluster and config.strategy != "multi-worker":
         raise InputError(
@@ -179,7 +147,9 @@ def _fit(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     with offered(_model_file(given)):  # whose configs and settings are options
-        _perform(parser().parse_args(given))
+        options = parser().parse_args(given)
+        quiet_tensorflow()  # which `perform` alone loads, so that --help and bad options answer at once
+        options.perform(options)
 
 
 def _model_file(arguments: Sequence[str]) -> ModelFile | None:
@@ -192,36 +162,19 @@ def _model_file(arguments: Sequence[str]) -> ModelFile | None:
     return ModelFile.read(storage.location(place))
 
 
-def _perform(options: argparse.Namespace) -> None:
-    if options.task in promotions.TASKS:
-        promotions.perform(options)
-        return
-    quiet_tensorflow()  # which is loaded only below, so that --help and bad options answer at once
-    if options.task in flows.TASKS:
-        flows.perform(options)
-        return
-    if options.task == estimates.TASK:
-        estimates.perform(options, _config(options))
-        return
-    if options.task in showers.TASKS:
-        showers.perform(options)
-        return
-    if options.task == challenge.TASK:
-        challenge.perform(options)
-        return
-    if options.task == "fit":
-        _fit(options)
-    elif options.task == "keep":
-        from training.keeping import keep  # noqa: PLC0415
+def _keep(options: argparse.Namespace) -> None:
+    from training.keeping import keep  # noqa: PLC0415
 
-        with mirrored(storage.location(options.output), "**") as folder:
-            card = keep(storage.location(options.dataset), folder)
-        print(f"model: {options.output}, of step {card.trained['chosen_step']}")
-    else:
-        from training.export import export  # noqa: PLC0415
+    with mirrored(storage.location(options.output), "**") as folder:
+        card = keep(storage.location(options.dataset), folder)
+    print(f"model: {options.output}, of step {card.trained['chosen_step']}")
 
-        with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
-            export(model, output)
+
+def _export(options: argparse.Namespace) -> None:
+    from training.export import export  # noqa: PLC0415
+
+    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+        export(model, output)
 
 
 command = partial(run_command, main)  # the console script

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.mirror import address
-from calopipe.options import check_settings, option, setting, settings_of, type_of
+from calopipe.options import add_settings, check_settings, option, setting, settings_of, type_of
 from training.models import autoregressive, gan  # noqa: F401  which register themselves, in the order of the help
 
 # isort: split
@@ -27,8 +28,8 @@ from training.models.config import (
 from training.models.source import file_of
 
 __all__ = [
-    "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "all_settings",
-    "as_options", "named_config", "require_origin", "settings_by_models", "with_settings",
+    "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "add_config",
+    "all_settings", "as_options", "config_of", "named_config", "require_origin", "settings_by_models", "with_settings",
 ]  # fmt: skip
 
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
@@ -74,6 +75,33 @@ def named_config(name: str, **overrides: Any) -> FitConfig:
     if "epochs" in given:
         given = {"steps": 0, **given}
     return CONFIGS[name].with_values(given)
+
+
+def add_config(task: argparse.ArgumentParser) -> Any:
+    """Add the options of a command that say which config it is about; the group of the settings of all models."""
+    task.add_argument(
+        "--config",
+        default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)),
+        metavar="NAME",
+        help="; ".join(_summary(name, config) for name, config in CONFIGS.items()) + " (default %(default)s)",
+    )
+    task.add_argument(
+        "--model-file", metavar="FILE.py", help="a model of your own: a file that states it, with its configs"
+    )
+    trained = task.add_argument_group("what is trained (default: the config's values)")
+    for models, settings in settings_by_models().items():
+        add_settings(task.add_argument_group(f"of the model {models}") if models else trained, settings.values())
+    return trained
+
+
+def _summary(name: str, config: FitConfig) -> str:
+    length = f"{config.steps} steps" if config.steps else f"{config.epochs} epochs"
+    return f"{name}: {config.model}, batch {config.batch}, {length}"
+
+
+def config_of(options: argparse.Namespace) -> FitConfig:
+    """The config that the options of `add_config` name. InputError."""
+    return named_config(options.config, **{name: getattr(options, name) for name in all_settings()})
 
 
 def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:

@@ -6,7 +6,7 @@ import errno
 import logging
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 
 import tensorflow as tf
@@ -30,7 +30,7 @@ from training.folder import Card
 from training.keeping import names_the_command, write_model
 from training.models.source import file_of
 from training.nodes.signals import stop_signals
-from training.nodes.workers import Cluster, exit_lost, watch_peers
+from training.nodes.workers import Cluster, exit_lost
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY, Evaluations
@@ -39,6 +39,11 @@ from training.run.loop import Loop
 from training.seen import seen_after, write_seen
 
 logger = logging.getLogger(__name__)
+
+# How an operation ends that another worker is missing from.
+_LOSSES = (
+    tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
+)  # fmt: skip
 
 
 def fit(
@@ -73,7 +78,6 @@ def fit(
         names_the_command(dataset, output, request),
         _plain_errors(dataset, output, cluster),
         at_hand(dataset, manifest, ("train", CHOSEN_BY)) as local,
-        watch_peers(cluster) if cluster is not None and cluster.size > 1 else nullcontext() as watch,
     ):
         team = Team(make_strategy(config.strategy, cluster), cluster)
         origin = earlier.fingerprint() if earlier else None
@@ -85,8 +89,6 @@ def fit(
             write_seen(output, seen)
             mirror.flush(output)  # uploads draw from Python's random numbers, and so do the first weights, of Keras
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
-        if watch is not None:
-            watch.all_up()  # all have the first worker's weights
         place, kept = output / folder.CHECKPOINTS, options.checkpoints_kept
         checkpoints = Checkpoints(place, request=request, kept=kept, writes=team.chief)
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
@@ -145,10 +147,10 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
     """Turn errors of TensorFlow into a user's, of input or model, or into the exit of a worker that lost another."""
     try:
         yield
-    except (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError):
-        if cluster is None:
+    except _LOSSES as error:
+        if cluster is None or cluster.size == 1:
             raise
-        exit_lost("an address that answers again: it was late")  # or the watch would have named it
+        exit_lost(cluster, str(error.message))
     except tf.errors.OperatorNotAllowedInGraphError as error:
         frames = reversed(traceback.extract_tb(error.__traceback__))
         place = next(frame for frame in frames if "site-packages" not in frame.filename)

@@ -32,6 +32,8 @@ from training.models.autoencoder.model import AutoEncoder
 from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
 
+EXTRAPOLATE = "extrapolate"  # beside STOP and SKIP
+
 
 def generate(
     model: Path,
@@ -45,7 +47,6 @@ def generate(
     library: Path | None = None,
     share: Share | None = None,
     outside: str = STOP,
-    extrapolate: bool = False,
     measured: Callable[[str, float], None] | None = None,
 ) -> int:
     """Write to `output` showers with the labels of the `conditions`; their number.
@@ -61,20 +62,20 @@ def generate(
     makes what is missing, and joins the parts without compressing them again.
 
     A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
-    replaced. Labels `outside` the range of the training are an error ("stop") or left out ("skip"), unless it may
-    `extrapolate`. Test events that the model was trained on are an error, and so is another cut than that of its
-    training. The rate is told to `measured`, where showers were made. Raises InputError.
+    replaced. Labels `outside` the range of the training are an error (STOP), are left out (SKIP), or are answered all
+    the same (EXTRAPOLATE). Another cut than that of the training is an error, unless the model may extrapolate; test
+    events that it was trained on are one too. The rate is told to `measured`, where showers were made. Raises
+    InputError.
     """
     if per_event < 1:
         raise InputError(f"--per-event is {per_event}, expected at least 1")
     require_seed(seed)
     storage.require_writable(output.parent)
     selection, card = conditions.selection, folder.read_card(model)
-    form = conditions.form(card)
-    if not extrapolate and isinstance(conditions, Conditions):
+    layout = conditions.layout(card)
+    if outside != EXTRAPOLATE and isinstance(conditions, Conditions):
         _check_cut(card, selection)
-    skips = outside == SKIP and not extrapolate
-    request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if skips else []))
+    request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if outside == SKIP else []))
     pieces = output.with_name(f".{output.name}.parts")
     # the batch is not part of the request: it changes no shower by more than rounding
     if (standing := _standing(output, request)) is not None:
@@ -86,24 +87,25 @@ def generate(
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, batch, strategy, library)
-    if skips:
+    if outside == SKIP:
         inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
         if inside.any() and not inside.all():
             say(f"{int((~inside).sum())} of {len(inside)} showers are outside the range of the training: left out")
             events = events[inside]
     asked = events.repeated(per_event)
-    generator.check_kinds(asked.more)
-    if not extrapolate:
-        generator.check_labels(asked.energy_gev, asked.theta_rad, asked.more)
+    if outside == EXTRAPOLATE:
+        generator.require_kinds(asked.more)
+    else:
+        generator.require_inside(asked.energy_gev, asked.theta_rad, asked.more)
     attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
-    parts = Parts(pieces, request, generator, len(asked), like=form)
+    parts = Parts(pieces, request, generator, len(asked), like=layout)
     rate = parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
     if measured is not None and rate:
         measured("showers a second", rate)
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0
-    with shower_writer(output, form.geometry, attributes, form.deposits) as writer:
+    with shower_writer(output, layout.geometry, attributes, layout.deposits) as writer:
         for part in parts.paths:
             writer.append(part)
     storage.discard(parts.folder)
@@ -122,7 +124,7 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
     if not isinstance(network, AutoEncoder):
         raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
     conditions = Conditions(like, selection, card.geometry)
-    files, form = conditions.files, conditions.form(card)
+    files, layout = conditions.files, conditions.layout(card)
     chosen = [file.chosen(selection) for file in files]
     if selection.split == JUDGES:
         require_unseen(model, card, np.concatenate([digests[mask] for mask, digests in chosen]), str(model))
@@ -134,9 +136,9 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
         return standing
     storage.require_writable(output.parent)
     compiled = tf.function(network.reconstruct, reduce_retracing=True, autograph=False)
-    geometry = form.geometry
+    geometry = layout.geometry
     unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
-    with shower_writer(output, geometry, _attributes(card, request), form.deposits) as writer:
+    with shower_writer(output, geometry, _attributes(card, request), layout.deposits) as writer:
         for file, (mask, _) in zip(files, chosen, strict=True):
             for given in file.selected(mask):
                 cells = compiled(tf.constant(given.cells * unit)).numpy() / unit
@@ -174,13 +176,11 @@ def _standing(output: Path, request: str) -> int | None:
     """Number of showers in `output`, if it was made for `request`. InputError if it is no file of generated showers."""
     if not output.exists():
         return None
-    hint = "generated showers would take its place; give another --output"
-    if output.is_dir():
-        raise InputError(f"{output}: a folder, and {hint}")
+    hint = "generated showers would take its place; give another --output, or remove it"
     try:
         showers = open_showers(output)
-    except InputError:
-        raise InputError(f"{output}: not a file of showers, and {hint}, or remove it") from None
+    except (InputError, IsADirectoryError):
+        raise InputError(f"{output}: not a file of showers, and {hint}") from None
     if showers.request is None:
         raise InputError(f"{output}: showers that this program did not generate, and {hint}")
     return showers.events if showers.request == request else None

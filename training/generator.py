@@ -28,6 +28,7 @@ from training.models.showers import NOISE, ShowerModel, allowed
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
 _AT_ONCE = 2
+_RANGED = {"energy_gev": ("energy", "GeV"), "theta_rad": ("theta", "rad"), PHI: ("phi", "rad")}  # labels, in words
 _BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, unless more are asked for: 516 of the reference's
 
 
@@ -74,16 +75,13 @@ class Generator:
         *,
         more: MoreLabels | None = None,
         ranges: Iterable[range] | None = None,
-        extrapolate: bool = False,
     ) -> Iterator[Showers]:
         """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
 
         With `ranges`, those of these indices alone, and no batch goes beyond a range. A shower is a function of the
-        model, the seed, its labels and its index; the batch changes float32 rounding, and nothing else. Labels outside
-        the range of the training raise InputError, unless it may `extrapolate`.
+        model, the seed, its labels and its index; the batch changes float32 rounding, and nothing else. Labels
+        outside the range of the training are no error here: `require_inside`.
         """
-        if not extrapolate:
-            self.check_labels(energy_gev, theta_rad, more)
         labels = {"energy": energy_gev, "theta": theta_rad, **(more or {})}
         size = self.showers_at_a_time
         with ThreadPoolExecutor(self._at_once) as threads:
@@ -137,15 +135,21 @@ class Generator:
         draws = ShowerDraws(seed, first)
         return self.model.generate(energy_gev, theta_rad, draws, **({"more": more} if more else {}))
 
-    def check_labels(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> None:
-        """Raise InputError where one of the labels, (N,) each, is outside the range of the training."""
-        self._check("energy", energy_gev, self.card.valid_range["energy_gev"], "GeV")
-        self._check("theta", theta_rad, self.card.valid_range["theta_rad"], "rad")
-        self.check_kinds(more or {})
-        if more and self._known.phi_rad:
-            self._check("phi", more[PHI], self._known.phi_rad, "rad")
+    def require_inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> None:
+        """Raise InputError where a label of the training is missing, or one, (N,) each, is outside its range."""
+        self.require_kinds(more)
+        outside = np.flatnonzero(~self.inside(energy_gev, theta_rad, more))
+        if not len(outside):
+            return
+        first, ranged = outside[0], self._ranged(energy_gev, theta_rad, more)
+        name = next(name for name, (values, bounds) in ranged.items() if not _within(values[first], bounds))
+        (values, (low, high)), (label, unit) = ranged[name], _RANGED[name]
+        raise InputError(
+            f"shower {first} is asked for with {label} {values[first]:g} {unit}, the model is valid from {low:g} to "
+            f"{high:g} {unit}; {len(outside)} showers are outside: leave them out (--outside skip)"
+        )
 
-    def check_kinds(self, more: MoreLabels) -> None:
+    def require_kinds(self, more: MoreLabels) -> None:
         """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
         known = self._known
         if set(more) != set(known.names):
@@ -164,24 +168,17 @@ class Generator:
             )
 
     def inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> npt.NDArray[np.bool_]:
-        """Which labels, (N,) each, the model knows; where one of the training is missing, `check_kinds` says so."""
-        valid = self.card.valid_range
-        inside = _within(energy_gev, valid["energy_gev"]) & _within(theta_rad, valid["theta_rad"])
-        if PARTICLE in more:
-            inside &= np.isin(more[PARTICLE], self._known.particle)
-        if PHI in more and self._known.phi_rad:
-            inside &= _within(more[PHI], self._known.phi_rad)
+        """Which labels, (N,) each, the model knows; where one of the training is missing, `require_kinds` says so."""
+        kinds = more.get(PARTICLE)
+        inside = np.ones(len(energy_gev), np.bool_) if kinds is None else np.isin(kinds, self._known.particle)
+        for values, bounds in self._ranged(energy_gev, theta_rad, more).values():
+            inside &= _within(values, bounds)
         return inside
 
-    @staticmethod
-    def _check(label: str, values: FloatArray, bounds: tuple[float, float], unit: str) -> None:
-        outside = np.flatnonzero(~_within(values, bounds))
-        if len(outside):
-            raise InputError(
-                f"shower {outside[0]} is asked for with {label} {values[outside[0]]:g} {unit}, the model is "
-                f"valid from {bounds[0]:g} to {bounds[1]:g} {unit}; {len(outside)} showers are outside: leave them out "
-                "(--outside skip)"
-            )
+    def _ranged(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> dict[str, Any]:
+        """The labels of which the training has a range, (N,) each, with that range, by name."""
+        labels, valid = {"energy_gev": energy_gev, "theta_rad": theta_rad, **more}, self.card.valid_range
+        return {name: (labels[name], valid[name]) for name in _RANGED if name in labels and name in valid}
 
 
 def _within(values: FloatArray, bounds: tuple[float, float]) -> npt.NDArray[np.bool_]:

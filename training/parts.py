@@ -15,7 +15,7 @@ from calopipe.labels import MoreLabels
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
 from calopipe.showers.writer import shower_writer, showers_a_chunk
-from training.asked.conditions import Form
+from training.asked.conditions import Layout
 from training.generator import Generator
 
 _PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
@@ -44,7 +44,7 @@ class Parts:
     that parts can be joined chunk by chunk. Geometry, unit and layout are those of `like`.
     """
 
-    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: Form) -> None:
+    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: Layout) -> None:
         self.folder, self._generator, self._like = folder, generator, like
         batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
@@ -77,9 +77,7 @@ class Parts:
         total, to_do = sum(len(self._parts[path]) for path in own), sum(map(len, missing.values()))
         scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
-        made = self._generator.showers(
-            energy_gev, theta_rad, seed, more=more, ranges=missing.values(), extrapolate=True
-        )
+        made = self._generator.showers(energy_gev, theta_rad, seed, more=more, ranges=missing.values())
         with progress_bar("generate", total, "showers", total - to_do) as bar:
             for path, indices in missing.items():
                 with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,6 @@ from calopipe.mirror import mirrored_file
 from calopipe.showers.selection import Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
-
-TASKS = ("generate", "reconstruct")
 
 
 def add_to(tasks: Any) -> None:
@@ -72,7 +72,11 @@ def add_to(tasks: Any) -> None:
         help="pass showers through an auto-encoder",
         description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
     )
-    for task, whose in ((generate, "whose labels"), (reconstruct, "of the showers")):
+    for task, whose, made in (
+        (generate, "whose labels", _generate),
+        (reconstruct, "of the showers", _reconstruct),
+    ):
+        task.set_defaults(perform=partial(_perform, made))
         task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
         task.add_argument(
             "--like",
@@ -85,23 +89,25 @@ def add_to(tasks: Any) -> None:
         add_selection(task, whose, of_model=True)
 
 
-def perform(options: argparse.Namespace) -> None:
-    """Carry out what `options` ask for. InputError."""
+def _perform(make: Callable[[argparse.Namespace, Path, Path], None], options: argparse.Namespace) -> None:
+    """Have `make` write what `options` ask for, of the model, to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
-        _make(options, model, output)
+        if options.cut_gev is None:
+            options.cut_gev = read_card(model).dataset["cut_gev"]
+        make(options, model, output)
 
 
-def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
-    if options.cut_gev is None:
-        options.cut_gev = read_card(model).dataset["cut_gev"]
-    from training.challenge.timing import time_generation  # noqa: PLC0415
-    from training.generation import generate, reconstruct  # noqa: PLC0415
+def _reconstruct(options: argparse.Namespace, model: Path, output: Path) -> None:
+    from training.generation import reconstruct  # noqa: PLC0415  TensorFlow
 
-    if options.task == "reconstruct":
-        reconstruct(model, storage.expand(options.like), output, Selection.of(options))
-        return
+    reconstruct(model, storage.expand(options.like), output, Selection.of(options))
+
+
+def _generate(options: argparse.Namespace, model: Path, output: Path) -> None:
+    from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
+    from training.generation import generate  # noqa: PLC0415
     from training.parts import Share  # noqa: PLC0415
 
     conditions = _conditions(options, model)

@@ -50,7 +50,7 @@ class Events:
 
 
 @dataclass(frozen=True)
-class Form:
+class Layout:
     """How showers are stored: geometry and unit, and the dataset of the cells as of a `ShowerFile`."""
 
     geometry: Geometry
@@ -70,7 +70,7 @@ class Conditions:
         self.files = open_all(like, selection, beside)
         self.contents = [file.sha256 for file in self.files]
 
-    def form(self, card: Card) -> Form:
+    def layout(self, card: Card) -> Layout:
         """That of the files. InputError: the model is of another detector; the unit of the cells may differ."""
         file = self.files[0]
         if differs := file.geometry.difference(card.geometry):
@@ -79,7 +79,7 @@ class Conditions:
                 f"{file.path}: {name} is {given}, the model was trained on {trained_on}; use files of one detector"
                 + (", or give the --geometry of this one" if file.assumed else "")
             )
-        return Form(file.geometry, file.deposits)
+        return Layout(file.geometry, file.deposits)
 
     @cached_property
     def events(self) -> Events:
@@ -119,8 +119,8 @@ class LabelsAlone:
         self.events = Events(labels["energy_gev"], labels["theta_rad"], digests, more=more)
         self.contents = [hashlib.sha256(values.tobytes()).hexdigest() for _, values in sorted(labels.items())]
 
-    def form(self, card: Card) -> Form:
-        return Form(card.geometry, "")
+    def layout(self, card: Card) -> Layout:
+        return Layout(card.geometry, "")
 
     @classmethod
     def one(cls, card: Card, showers: int, given: Mapping[str, float | None]) -> LabelsAlone:

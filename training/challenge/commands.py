@@ -11,13 +11,11 @@ from calopipe.options import add_settings, given, settings_of
 from calopipe.showers.selection import Selection, add_selection
 from training.models.classifier import LEVELS, ClassifierConfig
 
-TASK = "discriminate"
-
 
 def add_to(tasks: Any) -> None:
     """Add the command to `tasks`, of argparse."""
     task = tasks.add_parser(
-        TASK,
+        "discriminate",
         help="train CaloChallenge's classifiers to tell generated showers from Monte Carlo",
         description="Train CaloChallenge's low-level and high-level classifier to tell generated showers from Monte "
         "Carlo's; write AUC and JSD for `python -m validation --challenge --classifier FILE`.",
@@ -34,6 +32,7 @@ def add_to(tasks: Any) -> None:
     )
     add_settings(task.add_argument_group("the classifier (default: as published)"), settings_of(ClassifierConfig))
     add_selection(task, "of the reference")
+    task.set_defaults(perform=perform)
 
 
 def perform(options: argparse.Namespace) -> None:

@@ -18,7 +18,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from calopipe import storage
 from calopipe.documents import stands
-from calopipe.errors import InputError, require_seed
+from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import Showers
 from calopipe.showers.challenge import CLASSIFIER
@@ -77,7 +77,6 @@ def discriminate(
     asked = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():
-        require_seed(config.seed)
         config.check(references[0].geometry)
     storage.require_writable(output.parent)
     request = storage.fingerprint(

@@ -49,7 +49,7 @@ def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats
     seconds = []
     for repeat in range(repeats + 1):  # the first traces
         began = time.perf_counter()
-        for _ in generator.showers(energy, theta, seed=repeat, more=more, extrapolate=True):
+        for _ in generator.showers(energy, theta, seed=repeat, more=more):
             pass
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:])

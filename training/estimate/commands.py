@@ -12,18 +12,17 @@ from calopipe.errors import InputError
 from calopipe.events.splits import FRACTIONS
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
-from training.configs import FitConfig
+from training.configs import add_config, config_of
 from training.estimate.catalogue import load_catalogue
 from training.estimate.model import Estimate, Spread, estimate
 
-TASK = "estimate"
 _COLUMNS = ("devices", "s an epoch", "time", "efficiency", "GB a device", "$ on demand", "$ spot", "rate from")
 
 
-def add_to(tasks: Any) -> argparse.ArgumentParser:
-    """Add the command to `tasks`, of argparse; the config's options are still to be added."""
-    command: argparse.ArgumentParser = tasks.add_parser(
-        TASK,
+def add_to(tasks: Any) -> None:
+    """Add the command to `tasks`, of argparse."""
+    command = tasks.add_parser(
+        "estimate",
         help="say what a training takes: time, memory, money",
         description="Print time, memory and cost of a training on kinds of devices, each with its range.",
     )
@@ -40,11 +39,13 @@ def add_to(tasks: Any) -> argparse.ArgumentParser:
         "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"
     )
     command.add_argument("--catalogue", type=Path, metavar="FILE", help="of devices and prices, in place of the own")
-    return command
+    add_config(command)
+    command.set_defaults(perform=perform)
 
 
-def perform(options: argparse.Namespace, config: FitConfig) -> None:
+def perform(options: argparse.Namespace) -> None:
     """Print the estimates that `options` ask for. InputError."""
+    config = config_of(options)
     catalogue = load_catalogue(options.catalogue)
     devices = [catalogue.devices(text) for text in options.devices]
     geometry = REFERENCE_GEOMETRY

@@ -1,6 +1,7 @@
-"""The workers of a training, one process each: how they find each other, and how the loss of one is noticed.
+"""The workers of a training, one process each: how they find each other, and how they end where one is lost.
 
-A lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
+TensorFlow notices the loss: the workers send heartbeats to the first, and a collective without one of them fails. A
+lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
 too, with an exit code that says why, and all are to be started again from the last checkpoint: by a cluster's failure
 policy, or by hand. No TensorFlow in here.
 """
@@ -9,15 +10,11 @@ from __future__ import annotations
 
 import json
 import os
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError, describe
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
 # Both mean "run again, and training continues from its last checkpoint". A cluster's failure policy treats them
 # differently from a defect (1) and bad input (2). 75 is EX_TEMPFAIL of sysexits.h, a temporary failure: try again.
@@ -43,10 +40,6 @@ def most_telling(codes: Mapping[int, int]) -> int:
 
 _VARIABLE = "TF_CONFIG"
 _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in each pod of an Indexed Job
-
-# How any HTTP/2 client begins (RFC 9113, section 3.4): its preface and an empty SETTINGS frame. A gRPC server answers
-# with its own settings; a process that is frozen does not, though the kernel still accepts connections for it.
-_HTTP2_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @dataclass(frozen=True)
@@ -74,11 +67,6 @@ class Cluster:
     @property
     def size(self) -> int:
         return len(self.hosts)
-
-    @property
-    def peers(self) -> tuple[str, ...]:
-        """All workers but this one."""
-        return self.hosts[: self.index] + self.hosts[self.index + 1 :]
 
     @classmethod
     def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
@@ -124,110 +112,20 @@ def _index_of_pod(workers: int) -> int:
     return int(text)
 
 
-def exit_lost(host: str) -> None:
-    """End this process at once, with one line, because the worker at `host` is gone.
+def exit_lost(cluster: Cluster, reason: str) -> None:
+    """End this process at once, with one line, because of the loss of a worker that TensorFlow gives as `reason`.
 
     No handlers or destructors run, since they would wait for a thread that is inside a collective.
     """
-    os.write(2, f"error: lost the worker at {host}; run all again, training goes on from its checkpoint\n".encode())
+    line = f"error: lost {_lost(cluster, reason)}; run all again, training goes on from its checkpoint\n"
+    os.write(2, line.encode())
     os._exit(LOST_WORKER)
 
 
-@contextmanager
-def watch_peers(
-    cluster: Cluster,
-    lost: Callable[[str], None] = exit_lost,
-    *,
-    every_s: float = 5.0,
-    answer_s: float = 5.0,
-    give_up_s: float = 30.0,
-) -> Iterator[Watch]:
-    """While the block runs, call `lost` with the address of any peer that was up and is gone.
-
-    The chief greets every worker and the others greet the chief: of n workers 2(n - 1) greetings every `every_s`
-    seconds. A greeting is a connection to the peer's port, to be answered within `answer_s`. A peer is gone once it has
-    not answered for `give_up_s`; one that was never up is waited for without limit. An error inside the block that is
-    not bad input counts as a loss if a peer is gone at that moment, because that is how a collective fails when its
-    peer dies. To find out who, a worker greets all peers that were up, at most twice, `answer_s` apart. `lost` may be
-    called by a thread of the watch.
-
-    The chief ends when it has lost a worker, and the others then lose the chief; so do all where the chief dies. They
-    call `lost` with every address that is gone, joined by "or": one was lost, the others ended because they noticed.
-
-    Leave the block right after the last collective, which all workers reach together: a worker that is done may then
-    end, and the others have `give_up_s` to leave the block too.
-    """
-    watch = Watch(cluster, lost, every_s=every_s, answer_s=answer_s, give_up_s=give_up_s)
-    for host in cluster.peers if cluster.chief else cluster.hosts[:1]:
-        threading.Thread(target=watch.follow, args=(host,), name=f"watch {host}", daemon=True).start()
-    try:
-        yield watch
-    except Exception as error:
-        gone = watch.gone() if describe(error) is None else None
-        if gone is None:
-            raise
-        lost(gone)
-    finally:
-        watch.stop()
-
-
-class Watch:
-    """What one worker knows of its peers; made by `watch_peers`."""
-
-    def __init__(
-        self, cluster: Cluster, lost: Callable[[str], None], *, every_s: float, answer_s: float, give_up_s: float
-    ) -> None:
-        self._cluster, self._lost = cluster, lost
-        self._every_s, self._answer_s, self._give_up_s = every_s, answer_s, give_up_s
-        self._up: set[str] = set()
-        self._stopped = threading.Event()
-
-    def all_up(self) -> None:
-        """Note that every worker was up, as a collective shows that has ended."""
-        self._up = set(self._cluster.peers)
-
-    def follow(self, host: str) -> None:
-        """Greet `host` until the watch is stopped or the peer is lost."""
-        silent_since = None
-        while not self._stopped.wait(self._every_s if host in self._up else min(self._every_s, 1.0)):
-            asked_at = time.monotonic()
-            if answers(host, self._answer_s):
-                self._up.add(host)
-                silent_since = None
-            elif host in self._up:
-                silent_since = silent_since or asked_at
-                if time.monotonic() - silent_since >= self._give_up_s:
-                    gone = host if self._cluster.chief else self._silent() or host
-                    if not self._stopped.is_set():
-                        self._lost(gone)
-                    return
-
-    def gone(self) -> str | None:
-        """Those that were up and do not answer now or `answer_s` later, since one may be about to end; else None."""
-        if gone := self._silent():
-            return gone
-        time.sleep(self._answer_s)
-        return self._silent()
-
-    def _silent(self) -> str | None:
-        """The peers that were up and do not answer now, all asked at once; None if all do."""
-        hosts = [host for host in self._cluster.peers if host in self._up]
-        if not hosts:
-            return None
-        with ThreadPoolExecutor(len(hosts)) as pool:
-            answered = pool.map(answers, hosts, [self._answer_s] * len(hosts))
-        silent = [host for host, answer in zip(hosts, answered, strict=True) if not answer]
-        advice = ", see the log of the first worker" if self._cluster.hosts[0] in silent else ""
-        return f"{' or '.join(silent)}{advice}" if silent else None
-
-    def stop(self) -> None:
-        self._stopped.set()
-
-
-def answers(host: str, timeout_s: float) -> bool:
-    """Whether the gRPC server at `host`, as "host:port", answers a greeting within `timeout_s`."""
-    name, _, port = host.rpartition(":")
-    with suppress(OSError), socket.create_connection((name.strip("[]"), int(port)), timeout_s) as connection:
-        connection.sendall(_HTTP2_GREETING)
-        return bool(connection.recv(1))
-    return False
+def _lost(cluster: Cluster, reason: str) -> str:
+    """The worker that `reason` names first, beside this one."""
+    named = [int(number) for number in re.findall(r"/task:(\d+)", reason)]
+    if "CoordinationService" in reason:  # which is the first worker's
+        named.append(0)
+    others = [number for number in named if number != cluster.index]
+    return f"the worker at {cluster.hosts[others[0]]}" if others else "another worker"

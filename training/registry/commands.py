@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.mirror import mirrored
 
-TASKS = ("promotions", "fetch", "rollback", "regrade")
+if TYPE_CHECKING:
+    from training.registry.registry import Promotion, Registry
 
 
 def add_to(tasks: Any) -> None:
@@ -33,38 +34,52 @@ def add_to(tasks: Any) -> None:
         description="Let a registry ask for another grade of the models to come. The history keeps the change.",
     )
     regrade.add_argument("--grade", required=True, metavar="NAME|FILE", help="precision, gan, or a file of tolerances")
-    for task in (promotions, fetch, rollback, regrade):
+    for task, perform in ((promotions, _list), (fetch, _fetch), (rollback, _roll_back), (regrade, _regrade)):
+        task.set_defaults(perform=perform)
         task.add_argument("--registry", required=True, metavar="DIR", help="folder or gs:// address")
 
 
-def perform(options: argparse.Namespace) -> None:
-    """Carry out the one of `TASKS` that `options` name. InputError."""
+def _registry(options: argparse.Namespace) -> Registry:
     from training.registry.registry import Registry  # noqa: PLC0415  h5py, which other commands load with more
 
-    registry = Registry(storage.location(options.registry))
-    if options.task == "rollback":
-        back = registry.rollback(options.to)
-        print(f"model in use: {back.model}, in place of {back.replaced}")
-        return
-    if options.task == "regrade":
-        from calopipe.grade import load_grade  # noqa: PLC0415  which other commands need not wait for
+    return Registry(storage.location(options.registry))
 
-        print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
-        print(f"model in use: {registry.in_use()}")
-        return
+
+def _roll_back(options: argparse.Namespace) -> None:
+    back = _registry(options).rollback(options.to)
+    print(f"model in use: {back.model}, in place of {back.replaced}")
+
+
+def _regrade(options: argparse.Namespace) -> None:
+    from calopipe.grade import load_grade  # noqa: PLC0415  which other commands need not wait for
+
+    registry = _registry(options)
+    print(f"grade: {registry.regrade(load_grade(options.grade).to_json()).grade}")
+    print(f"model in use: {registry.in_use()}")
+
+
+def _history(options: argparse.Namespace) -> list[Promotion]:
+    """All promotions. InputError: there is no such folder."""
+    registry = _registry(options)
     history = registry.history()
-    place = storage.location(options.registry)
-    if not history and isinstance(place, Path) and not place.is_dir():
-        raise InputError(f"--registry {place}: no such folder; check the path")
-    if options.task == "promotions" and not history:
-        print(f"no model was promoted there yet: {options.registry}")
-    elif not history:
+    if not history and isinstance(registry.place, Path) and not registry.place.is_dir():
+        raise InputError(f"--registry {registry.place}: no such folder; check the path")
+    return history
+
+
+def _fetch(options: argparse.Namespace) -> None:
+    history = _history(options)
+    if not history:
         raise InputError(f"--registry {options.registry}: no model was promoted there")
-    if options.task == "fetch":
-        with mirrored(storage.location(options.output), "**") as output:
-            registry.fetch(history[-1], output, overwrite=options.overwrite)
-        print(f"model: {options.output}, which is {history[-1].model}")
-        return
+    with mirrored(storage.location(options.output), "**") as output:
+        _registry(options).fetch(history[-1], output, overwrite=options.overwrite)
+    print(f"model: {options.output}, which is {history[-1].model}")
+
+
+def _list(options: argparse.Namespace) -> None:
+    history = _history(options)
+    if not history:
+        print(f"no model was promoted there yet: {options.registry}")
     for entry in history:
         print(
             f"{entry.number:6d}  {entry.at}  {entry.model}  {entry.why}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,6 @@ from calopipe.errors import InputError
 from calopipe.mirror import mirrored_file
 from preprocessing.runner import add_beam, beam_options_of
 from training.folder import model_folder
-
-TASKS = ("rollout", "advance")
 
 
 def add_to(tasks: Any) -> None:
@@ -33,28 +33,30 @@ def add_to(tasks: Any) -> None:
     advance.add_argument("--start", required=True, metavar="FILE", help="flow file")
     advance.add_argument("--tile", required=True, metavar="XxY", help="cells of a tile without its halo, as 32x32")
     add_beam(advance)
-    for task in (rollout, advance):
+    for task, made in ((rollout, _roll_out), (advance, _advance)):
+        task.set_defaults(perform=partial(_perform, made))
         task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
         task.add_argument("--output", required=True, metavar="FILE.h5", help="flow file that is written")
 
 
-def perform(options: argparse.Namespace) -> None:
-    """Carry out what `options` ask for. InputError."""
+def _perform(make: Callable[[argparse.Namespace, Path, Path], None], options: argparse.Namespace) -> None:
+    """Have `make` write what `options` ask for, of the model, to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
-        _make(options, model, output)
+        make(options, model, output)
 
 
-def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
-    if options.task == "advance":
-        if not (side := re.fullmatch(r"(\d+)x(\d+)", options.tile)):
-            raise InputError(f"--tile is {options.tile!r}, expected counts of cells, as 32x32")
-        from training.rollout.mapreduce import advance  # noqa: PLC0415  TensorFlow
+def _advance(options: argparse.Namespace, model: Path, output: Path) -> None:
+    if not (side := re.fullmatch(r"(\d+)x(\d+)", options.tile)):
+        raise InputError(f"--tile is {options.tile!r}, expected counts of cells, as 32x32")
+    from training.rollout.mapreduce import advance  # noqa: PLC0415  TensorFlow
 
-        with mirrored_file(storage.location(options.start), writes=False) as start:
-            advance(model, start, (int(side[1]), int(side[2])), output, beam_options_of(options))
-        return
+    with mirrored_file(storage.location(options.start), writes=False) as start:
+        advance(model, start, (int(side[1]), int(side[2])), output, beam_options_of(options))
+
+
+def _roll_out(options: argparse.Namespace, model: Path, output: Path) -> None:
     name, colon, frame = options.start.rpartition(":")
     if not (colon and re.fullmatch(r"-?\d+", frame)):
         name, frame = options.start, "0"

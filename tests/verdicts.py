@@ -1,0 +1,46 @@
+"""Verdicts on files of showers that stand for a model's, as validation writes them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+
+from calopipe import storage
+from training.registry.candidate import Candidate
+
+WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
+
+
+def write_showers(path: Path, fingerprint: str) -> None:
+    """What stands for the showers of the model of this fingerprint."""
+    with h5py.File(path, "w") as file:
+        file.attrs["model"] = fingerprint
+
+
+def write_verdict(
+    run: Path,
+    *,
+    verdict: str = "accepted",
+    outcome: str = "better",
+    request: str = "",
+    grade: dict[str, Any] = WIDE,
+    **inputs: Any,
+) -> Candidate:
+    """The verdict on `generated.h5` in the folder `run`, beside `incumbent.h5` if it is there, and what it is about."""
+    answer = {"accepted": "pass", "rejected": "fail", "inconclusive": "inconclusive"}[verdict]
+    hashed = {
+        name: [{"sha256": storage.sha256_of_file(path)}] if path.exists() else None
+        for name, path in (("candidate", run / "generated.h5"), ("incumbent", run / "incumbent.h5"))
+    }
+    document = {
+        "kind": "calopipe.verdict", "schema_version": 2, "verdict": verdict, "paired": True, "grade": grade,
+        "events": {}, "criteria": [{"verdict": answer}], "hard_failures": [], "cautions": [],
+        "incumbent": {"outcome": outcome} if hashed["incumbent"] else None,
+        "inputs": {"split": "test"} | hashed | inputs, "request": request or run.name,
+    }  # fmt: skip
+    (run / "verdict.json").write_text(json.dumps(document))
+    (run / "report.html").write_text(f"report of {run.name}")
+    return Candidate(run / "model", run / "generated.h5", run, run.name, run / "incumbent.h5")
