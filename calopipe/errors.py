@@ -7,7 +7,7 @@ import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -97,11 +97,11 @@ class CommandParser(argparse.ArgumentParser):
         super().__init__(**form | named)
         self.register("action", None, _Store)
 
-    def refuse(self, options: argparse.Namespace, names: Iterable[str], reason: str) -> None:
+    def refuse(self, options: argparse.Namespace, names: Collection[str], reason: str) -> None:
         """Raise InputError, with the `reason`, where one of the options of these `names` is given."""
-        for name in names:
-            if getattr(options, name) != self.get_default(name):
-                raise InputError(f"--{name.replace('_', '-')} {reason}; leave it out")
+        for action in self._actions:
+            if action.dest in names and getattr(options, action.dest) != action.default:
+                raise InputError(f"{action.option_strings[0]} {reason}; leave it out")
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

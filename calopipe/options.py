@@ -104,7 +104,7 @@ def check_settings(config: Any) -> None:
         known, least, below = (setting.metadata[name] for name in ("known", "least", "below"))
         if known and value not in known:
             raise InputError(f"{option(setting.name)} {value!r} is unknown; known: {', '.join(known)}")
-        if (least is not None and value < least) or (below is not None and value >= below):
+        if (least is not None and not value >= least) or (below is not None and not value < below):  # NaN is neither
             under = f" and under {below}" if below is not None else ""
             raise InputError(f"{option(setting.name)} is {value}, expected at least {least}{under}")
 

@@ -13,8 +13,9 @@ from calopipe.events.contents import Header
 from calopipe.events.splits import ALL, SPLITS, SplitRule
 from calopipe.events.tolerance import FLAWS, Tolerance
 from calopipe.labels import DATASETS, LabelRange
+from calopipe.options import check_settings, setting
 from calopipe.showers.cells import Geometry
-from calopipe.showers.selection import Selection, require_energy
+from calopipe.showers.selection import Reading, Selection, require_energy
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Made, Plan, joined_range
 from preprocessing.flow.manifest import FlowManifest
@@ -47,11 +48,11 @@ class Settings(FieldSettings):
 
     selection: Selection = field(default_factory=Selection)
     threshold_gev: float = 0.0
-    shard_events: int = 1000
+    shard_events: int = setting(1000, least=1, help="Events of one range of a file, the piece of work of one worker.")
 
     def __post_init__(self) -> None:
         require_energy("threshold_gev", self.threshold_gev)
-        self.require_shards()
+        check_settings(self)
 
     @property
     def rule(self) -> SplitRule:  # type: ignore[override]  # a part of the selection
@@ -65,6 +66,12 @@ class Settings(FieldSettings):
             "split_rule": asdict(self.selection.rule),
             "geometry": self.selection.geometry,
         }
+
+    @classmethod
+    def of(cls, reading: Reading, **more: int) -> Settings:
+        """The settings by which files are read so. InputError."""
+        selection = Selection(rule=reading.rule, cut_gev=reading.cut_gev, geometry=reading.geometry)
+        return cls(selection, reading.threshold_gev, **more)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Settings:

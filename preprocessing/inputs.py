@@ -87,7 +87,7 @@ def discover(
     files, bad = sorted_out(inputs, paths, allowed)
     for file in files:
         for doubt in file.look.doubts if file.look else ():
-            if allowed.doubt == STOP:
+            if allowed.on_doubt == STOP:
                 raise InputError(f"{file.path}: not plausible: {doubt} Correct it, or go on with --on-doubt warn")
             logger.warning("%s: not plausible: %s", file.path, doubt)
     resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
@@ -121,7 +121,7 @@ def _look(
             return replace(remembered, path=path)
         from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
 
-        file = open_showers(path, geometry, tolerance.bad_event)
+        file = open_showers(path, geometry, tolerance.on_bad_event)
         file.warn_of_assumptions()
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")

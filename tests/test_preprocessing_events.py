@@ -15,7 +15,7 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
-from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
+from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import __main__ as command
@@ -42,7 +42,7 @@ def copies(tmp_path: Path) -> list[Path]:
 
 def _preprocess(files: list[Path], output: Path, *split_files: str, copies: str = KEEP) -> Manifest:
     settings = Settings(Selection(rule=SplitRule.parse(list(split_files))), shard_events=20)
-    return preprocess(discover([str(file) for file in files]), output, settings, tolerance=Tolerance(copies=copies))
+    return preprocess(discover([str(file) for file in files]), output, settings, on_copies=copies)
 
 
 def _cells_of(folder: Path, manifest: Manifest, split: str) -> set[bytes]:

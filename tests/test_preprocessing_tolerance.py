@@ -118,7 +118,7 @@ def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(
 def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
     """One that is still being copied is found out, and once it is whole nothing of it is missing."""
     paths = [make_file(tmp_path / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
-    tolerance = Tolerance(bad_file="skip", max_bad_files=0.5)
+    tolerance = Tolerance(on_bad_file="skip", max_bad_files=0.5)
     found = discover([str(path) for path in paths], tolerance=tolerance)
     whole = paths[1].read_bytes()
     paths[1].write_bytes(whole[: len(whole) // 2])
@@ -148,7 +148,7 @@ def test_a_small_file_of_corrupt_events_alone_is_within_the_limit(tmp_path: Path
 
 def test_shares_are_shares() -> None:
     for share, total, most in ((0.01, 60, 1), (0.07, 100, 7), (0.29, 100, 29), (0.5, 5, 2), (1, 7, 7), (0, 100, 0)):
-        tolerance = Tolerance(bad_event="skip", max_bad_events=share)
+        tolerance = Tolerance(on_bad_event="skip", max_bad_events=share)
         tolerance.require("event", most, total, "first")
         with pytest.raises(InputError, match="are corrupt"):
             tolerance.require("event", most + 1, total, "first")

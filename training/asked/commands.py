@@ -12,7 +12,8 @@ from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
-from calopipe.showers.selection import Selection, add_selection
+from calopipe.options import given
+from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
 
@@ -82,7 +83,7 @@ def add_to(tasks: Any) -> None:
             help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
         )
         task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
-        add_selection(task, whose, of_model=True)
+        add_selection(task, whose, cut_gev="that of the model")
 
 
 def perform(options: argparse.Namespace) -> None:
@@ -94,17 +95,17 @@ def perform(options: argparse.Namespace) -> None:
 
 
 def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
-    if options.cut_gev is None:
-        options.cut_gev = read_card(model).dataset["cut_gev"]
+    cut = {"cut_gev": read_card(model).dataset["cut_gev"]}
+    selection = Reading(**cut | given(Reading, options)).selection(options.split)
     from training.challenge.timing import time_generation  # noqa: PLC0415
     from training.generation import generate, reconstruct  # noqa: PLC0415
 
     if options.task == "reconstruct":
-        reconstruct(model, storage.expand(options.like), output, Selection.of(options))
+        reconstruct(model, storage.expand(options.like), output, selection)
         return
     from training.parts import Share  # noqa: PLC0415
 
-    conditions = _conditions(options, model)
+    conditions = _conditions(options, model, selection)
     share = None if options.share is None else Share.parse(options.share)
     generate(
         model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
@@ -116,16 +117,16 @@ def _make(options: argparse.Namespace, model: Path, output: Path) -> None:
             time_generation(model, conditions, timing)
 
 
-def _conditions(options: argparse.Namespace, model: Path) -> Any:
+def _conditions(options: argparse.Namespace, model: Path, selection: Selection) -> Any:
     """The showers that are asked for, by files or by the labels of one."""
     from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  TensorFlow
 
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
-    given = any(value is not None for value in (*one.values(), options.showers))
-    if given == bool(options.like):
+    asked = any(value is not None for value in (*one.values(), options.showers))
+    if asked == bool(options.like):
         raise InputError("expected either --like, or --energy with --showers; see python -m training generate --help")
     if options.like:
-        return conditions_of(storage.expand(options.like), Selection.of(options), read_card(model))
+        return conditions_of(storage.expand(options.like), selection, read_card(model))
     if options.showers is None or options.split != ALL:
         raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
     return LabelsAlone.one(read_card(model), options.showers, one)
