@@ -40,7 +40,8 @@ def discover(
         from calopipe.showers.selection import Reading
         from calopipe.storage import expand, location
         from components.parameters import require_plain
-        from preprocessing.dataset import Settings, news
+        from preprocessing.dataset import news
+        from preprocessing.showers.manifest import Settings
         from training.registry.registry import Registry
 
         promoted = registry or f"{output}/registry"

@@ -34,8 +34,8 @@ def preprocess(
     with step():
         from calopipe.showers.selection import Reading
         from calopipe.storage import location
-        from preprocessing.dataset import Settings
         from preprocessing.pipeline import preprocess
+        from preprocessing.showers.manifest import Settings
 
         asked = Reading(**reading)
         settings, folder = Settings.of(asked), location(asked.dataset)

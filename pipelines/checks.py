@@ -13,8 +13,7 @@ from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import FlowFile, open_flow
-from calopipe.flow.mechanics import transverse
-from calopipe.flow.strouhal import LEAST_FRAMES, strouhal
+from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
 from calopipe.showers.detectors import split_values
 from calopipe.showers.selection import Reading
@@ -22,8 +21,8 @@ from calopipe.storage import Location
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
-from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
+from preprocessing.showers.manifest import Settings
 from training.configs import FitConfig, named_config, require_origin, with_settings
 from training.models.source import ModelFile, offered
 from training.quiet import quiet_tensorflow

@@ -6,17 +6,18 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
-from calopipe.errors import CommandParser, run_command
+from calopipe.errors import run_command
 from calopipe.events.contents import MEMORY
 from calopipe.events.tolerance import KEEP, SKIP, STOP
-from calopipe.options import add_settings, given, settings_of, told
+from calopipe.options import CommandParser, add_settings, given, settings_of, told
 from calopipe.showers.selection import Reading
 from calopipe.storage import Location, expand, location
-from preprocessing.dataset import MANIFEST, Settings
+from preprocessing.dataset import MANIFEST
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
+from preprocessing.showers.manifest import Settings
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,9 @@ from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, COPY, DROPPED
 from preprocessing.field import FieldSettings, Plan, Receipt
 from preprocessing.inputs import InputFile, Inputs
-from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
+from preprocessing.manifest import BAD_FILE, COPY, DROPPED, BadEvent, BadFile, Manifest, Shard, Source
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ def preprocess(
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    receipts = shards.receipts(output, plans, settings)
+    receipts = shards.receipts(output, plans)
     missing = [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
@@ -62,13 +61,13 @@ def preprocess(
     )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
-        receipts = shards.receipts(output, plans, settings)
+        receipts = shards.receipts(output, plans)
     if not settings.keeps_copies and on_copies != KEEP and None not in receipts:
         plans = _without_copies(plans, receipts, on_copies)
-        receipts = shards.receipts(output, plans, settings)
+        receipts = shards.receipts(output, plans)
         if again := [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
-            receipts = shards.receipts(output, plans, settings)
+            receipts = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, receipts, settings, allowed)
     for doubt in manifest.doubts():
         logger.warning(doubt)

@@ -11,7 +11,7 @@ import pytest
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
 from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import settled, split_values, voxels, with_values
+from calopipe.showers.detectors import settled, split_values, with_values
 from calopipe.showers.selection import Selection
 
 # arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of
@@ -52,7 +52,7 @@ def _geometry(text: str) -> Geometry:
 def test_the_known_calorimeters_are_as_published(name: str) -> None:
     layers, number = _PUBLISHED[name]
     geometry = known()[name]
-    assert voxels(geometry) == number
+    assert geometry.voxels == number
     assert [(layer.cells[0], layer.r_edges_mm) for layer in geometry.layers] == [
         (angles, pytest.approx([float(edge) for edge in edges.split(",")])) for angles, edges in layers.values()
     ]
@@ -88,7 +88,7 @@ def test_a_file_of_layers(tmp_path: Path) -> None:
     thick = Layer(7.008 + 0.5, 7.008 / 3.504 + 0.5 / 93.70, (4, 6), size_mm=(5.0, 2.5))
     assert geometry.layers == (thick, thick, Layer(12.0, 0.5, (2, 3), size_mm=(10.0, 10.0)))
     assert (geometry.shape, geometry.file_unit_gev, geometry.rings) == ((4, 6, 3), 0.001, False)
-    assert voxels(geometry) == 24 + 24 + 6 < geometry.cells == 72
+    assert geometry.voxels == 24 + 24 + 6 < geometry.cells == 72
 
 
 def test_rings_gaps_and_what_is_stated_beside_materials(tmp_path: Path) -> None:

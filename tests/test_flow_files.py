@@ -13,8 +13,7 @@ from flows import GRID, solid_of, street, write_flow
 
 from calopipe.errors import InputError
 from calopipe.flow.files import is_flow, open_flow
-from calopipe.flow.mechanics import divergence, kinetic_energy, transverse, unsettled, vorticity
-from calopipe.flow.strouhal import strouhal
+from calopipe.flow.mechanics import divergence, kinetic_energy, strouhal, transverse, unsettled, vorticity
 
 
 def test_frames_come_back_as_they_were_written(tmp_path: Path) -> None:

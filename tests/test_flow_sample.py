@@ -14,8 +14,7 @@ from simulate import Case, cases
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.flow.files import FlowFile, open_flow
-from calopipe.flow.mechanics import divergence, transverse, unsettled, vorticity
-from calopipe.flow.strouhal import strouhal
+from calopipe.flow.mechanics import divergence, strouhal, transverse, unsettled, vorticity
 
 DATA = Path(__file__).parent.parent / "data" / "vortex"
 SAMPLE = sorted(DATA.glob("*.h5"))

@@ -17,18 +17,17 @@ from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import FLAWS
 from calopipe.labels import NO_LABELS, PARTICLE, PHI, LabelRange
-from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
-from calopipe.showers.cells import Showers
-from calopipe.showers.files import open_all, open_showers
-from calopipe.showers.flaws import flaws_of_hits, flaws_of_label
-from calopipe.showers.hits import Hits, event_digests
-from calopipe.showers.selection import Examined, Selection
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, Showers
+from calopipe.showers.files import Examined, open_all, open_showers
+from calopipe.showers.hits import Hits, event_digests, flaws_of_hits, flaws_of_label
+from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.asked.conditions import LabelsAlone
 from training.configs import named_config
 from training.fit import fit

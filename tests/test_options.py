@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from calopipe import options
-from calopipe.errors import CommandParser, InputError, describe, one_line_errors, require_seed
-from calopipe.options import add_settings, check_settings, default_of, given, setting, settings_of
+from calopipe.errors import InputError, describe, one_line_errors, require_seed
+from calopipe.options import CommandParser, add_settings, check_settings, default_of, given, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,7 @@ from components.validate import validate
 from pipelines.checks import check
 from pipelines.submit import main
 from preprocessing.dataset import news, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.showers.inputs import discover
 from training.folder import read_card
 from training.registry.registry import Registry
 

@@ -11,7 +11,6 @@ import pytest
 from calopipe.errors import InputError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import voxels
 from calopipe.showers.positions import nearest, place_at, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(
@@ -51,7 +50,7 @@ def _cells(geometry: Geometry, layer: int) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-photons"]])
 def test_the_middle_of_a_cell_is_in_it_and_areas_add_up(geometry: Geometry) -> None:
     found = positions(geometry)
-    assert found.exists.sum() == voxels(geometry)
+    assert found.exists.sum() == geometry.voxels
     for layer, each in enumerate(geometry.every_layer):
         exists = [place for _, _, place in _cells(geometry, layer)]
         assert np.flatnonzero(found.exists[layer]).tolist() == exists
@@ -204,17 +203,17 @@ def test_voxels_are_ordered_by_layer_angle_and_radius() -> None:
     """A planted voxel: index = offset of the layer + angle * number of rings + ring."""
     for geometry in (RINGS, known()["calochallenge-1-pions"], known()["calochallenge-3"]):
         order, offset = voxel_order(geometry), 0
-        assert len(order) == len(set(order.tolist())) == voxels(geometry)
+        assert len(order) == len(set(order.tolist())) == geometry.voxels
         for number, layer in enumerate(geometry.layers):
             n, m = layer.cells
             for angle, ring in ((0, 0), (n - 1, m - 1), (n // 2, m // 3)):
-                flat = np.zeros(voxels(geometry))
+                flat = np.zeros(geometry.voxels)
                 flat[offset + angle * m + ring] = 1
                 cells = np.zeros(geometry.cells)
                 cells[order] = flat
                 assert np.argwhere(cells.reshape(geometry.shape)).tolist() == [[angle, ring, number]]
             offset += n * m
-        assert offset == voxels(geometry)
+        assert offset == geometry.voxels
 
 
 def test_what_is_remembered_cannot_be_changed() -> None:

@@ -19,11 +19,12 @@ from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import __main__ as command
-from preprocessing.dataset import DROPPED, Settings, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
-from preprocessing.inputs import discover
-from preprocessing.manifest import SCHEMA_VERSION, Manifest
+from preprocessing.manifest import DROPPED, SCHEMA_VERSION, Manifest
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 _ORDER = np.random.default_rng(0).permutation(60)
 

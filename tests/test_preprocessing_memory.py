@@ -13,7 +13,7 @@ from calopipe.errors import InputError
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from pipelines.checks import check
-from preprocessing.inputs import discover
+from preprocessing.showers.inputs import discover
 from training import __main__ as training
 from validation import __main__ as validation
 

@@ -24,11 +24,13 @@ from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SPLITS
 from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
+from preprocessing.dataset import read_manifest, require_unaltered
 from preprocessing.events import receipts_of
-from preprocessing.inputs import discover
+from preprocessing.manifest import DROPPED
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 
 def _content(folder: Path) -> dict[str, bytes]:

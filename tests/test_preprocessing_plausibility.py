@@ -31,7 +31,7 @@ from calopipe.showers.files import ShowerFile, open_showers
 from pipelines.checks import check
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
-from preprocessing.inputs import discover
+from preprocessing.showers.inputs import discover
 from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_of_widths, look_at
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"

@@ -15,12 +15,13 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from preprocessing import records
 from preprocessing.reading import decode, decode_hits
+from preprocessing.showers.encoding import encode
 
 
 def test_a_record_is_a_tensorflow_example() -> None:
     showers = make_showers(events=2)
     labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    encoded = list(records.encode(Hits.of(showers.cells), *labels, np.array([7, 9])))
+    encoded = list(encode(Hits.of(showers.cells), *labels, np.array([7, 9])))
     example = tf.train.Example.FromString(encoded[1])
     feature = example.features.feature
     dense = np.zeros(SMALL_GEOMETRY.cells, np.float32)
@@ -64,7 +65,7 @@ def test_decoding_gives_the_showers_back(tmp_path: Path, shape: tuple[int, int, 
 def _encoded(showers: Showers) -> tf.Tensor:
     """The records (N,) of `showers`, as they are in the shards."""
     labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    return tf.constant(list(records.encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
+    return tf.constant(list(encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
 
 
 @pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])

@@ -18,14 +18,16 @@ from showers import make_file, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import Tolerance
-from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import shards
-from preprocessing.dataset import DROPPED, Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
+from preprocessing.manifest import DROPPED
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 _SKIP = ("--on-bad-event", "skip", "--max-bad-events", "0.1")
 BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}

@@ -18,9 +18,9 @@ from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import SKIP, STOP, Tolerance
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.asked.conditions import Conditions, Events, LabelsAlone, conditions_of
 from training.generation import generate
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import InputError, run_command
 from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
-from calopipe.options import given
+from calopipe.options import CommandParser, given
 from calopipe.showers.selection import Reading, add_selection
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 

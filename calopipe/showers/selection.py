@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
+from calopipe.events.splits import ALL, SPLITS, SplitRule
 from calopipe.events.tolerance import STOP, Tolerance
-from calopipe.labels import MoreLabels
 from calopipe.options import add_settings, setting, settings_of, told
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import Flaws, flaws_of_hits
-from calopipe.showers.hits import Hits, event_digests
+from calopipe.showers.hits import Hits
 from calopipe.storage import Location
 
 CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
@@ -86,58 +83,6 @@ class Reading(Tolerance, _Chosen):  # what is chosen comes first
         """The showers of `split`. InputError."""
         memory = storage.location(self.dataset) if self.dataset else None
         return Selection(split, self.rule, self.cut_gev, self.on_bad_event, self.geometry, memory)
-
-
-@dataclass(frozen=True)
-class Examined:
-    """Showers of a file that follow one another, as they are stored, and what a `selection` makes of each.
-
-    `file` is the name of their file, `first` the index of the first of them there. Cells are (n, x, y, layer) in the
-    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. What is not asked for is not computed.
-    """
-
-    selection: Selection
-    file: str
-    geometry: Geometry
-    first: int
-    cells: FloatArray
-    energy_gev: FloatArray
-    theta_rad: FloatArray
-    more: MoreLabels
-    label_flaws: Flaws
-
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    @cached_property
-    def hits(self) -> Hits:
-        return Hits.of(self.cells)
-
-    @cached_property
-    def digests(self) -> Digests:
-        """(n,), `calopipe.events.splits`."""
-        return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
-
-    @cached_property
-    def flaws(self) -> Flaws:
-        """What is wrong with each, (n,): with its cells or, where these are good, with its labels."""
-        in_cells = flaws_of_hits(self.hits)
-        return np.where(in_cells != 0, in_cells, self.label_flaws)
-
-    @cached_property
-    def above_cut(self) -> npt.NDArray[np.bool_]:
-        return self.selection.above_cut(self.hits, self.geometry)
-
-    @cached_property
-    def in_split(self) -> npt.NDArray[np.bool_]:
-        """Whether each is in the split, (n,)."""
-        rule, split = self.selection.rule, self.selection.split
-        return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
-
-    @cached_property
-    def kept(self) -> npt.NDArray[np.bool_]:
-        """Whether each counts, (n,). A selection that stops at corrupt showers keeps them, for whoever reads them."""
-        return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
 
 
 def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults: str) -> None:

@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
-from calopipe.errors import CommandParser, InputError, require_seed, run_command
+from calopipe.errors import InputError, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
-from calopipe.flow.mechanics import transverse, unsettled
-from calopipe.flow.strouhal import strouhal
+from calopipe.flow.mechanics import strouhal, transverse, unsettled
 from calopipe.mirror import mirrored_file, told
+from calopipe.options import CommandParser
 from calopipe.progress import progress_bar
 
 SIZE_D = (25.6, 6.4)  # of the channel

@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.flaws import flaws_of_hits
-from calopipe.showers.hits import Hits
+from calopipe.showers.hits import Hits, flaws_of_hits
 from calopipe.showers.layouts import ENERGIES, VOXELS
 from calopipe.showers.positions import positions
 
