@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -76,18 +75,27 @@ def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     assert mask.sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
 
-def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
+def test_by_default_a_corrupt_event_stops_the_run_with_its_place_and_good_work_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _corrupt(tmp_path / "a.h5")
-    told = refusal(capsys, run, "--input", path, "--output", tmp_path / "ds")
+    good, path = make_file(tmp_path / "good.h5", events=20, seed=1), _corrupt(tmp_path / "a.h5")
+    run("--input", good, "--output", tmp_path / "ds")
+    (tmp_path / "ds/manifest.json").unlink()
+    common = ("--input", good, path, "--output", tmp_path / "ds")
+    told = refusal(capsys, run, *common)
     assert f"{path}: event 20: energy is -5.0" in told  # labels are looked at first
     assert "--on-bad-event skip" in told
     showers = make_showers(events=60)
     cells = showers.cells.copy()
     cells[41, 0, 0, 0] = np.nan
-    told = refusal(capsys, run, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
-    assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in told
+    write_file(path, showers, ECAL=cells)
+    assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in refusal(capsys, run, *common)
+    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
+        read_manifest(tmp_path / "ds")
+    write_file(path, showers)
+    run(*common)
+    assert "1 of 2 pieces to do" in capsys.readouterr().out
+    assert read_manifest(tmp_path / "ds").events["written"] == 80
 
 
 def test_past_the_limit_a_run_stops_all_the_same_and_keeps_its_work(
@@ -126,6 +134,7 @@ def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
     paths[1].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"1\.h5: changed while it was read"):
         preprocess(found, tmp_path / "ds", Settings(), tolerance=tolerance)
+    assert not (tmp_path / "ds/manifest.json").exists()
     paths[1].write_bytes(whole)
     manifest = preprocess(discover([str(path) for path in paths]), tmp_path / "ds", Settings(), tolerance=tolerance)
     assert manifest.events["written"] == 120
@@ -224,20 +233,6 @@ def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "none of the 1 input files" in refusal(capsys, run, "--input", damaged, *common)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"--max-bad-events": 2}, "--max-bad-events is 2"),
-        ({"--max-bad-files": -0.5}, "--max-bad-files is -0.5"),
-        ({"--max-bad-files": "nan"}, "--max-bad-files is nan"),
-    ],
-)
-def test_bad_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], told: str) -> None:
-    path = make_file(tmp_path / "a.h5", events=5)
-    pairs = [text for pair in options.items() for text in pair]
-    assert told in refusal(capsys, run, "--input", path, "--output", tmp_path / "ds", *pairs)
-
-
 def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=60)
     with h5py.File(path, "r+") as file:
@@ -249,11 +244,6 @@ def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if "event 33" in line] == [done.stderr.splitlines()[-1]]
-
-
-def test_a_file_that_vanishes_is_no_corrupt_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        open_showers(tmp_path / "none.h5")
 
 
 def test_plans_do_nothing_once_one_has_stopped_the_run(tmp_path: Path) -> None:
