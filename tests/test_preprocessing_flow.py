@@ -9,6 +9,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import records_of
 from flows import street, write_flow
 
 from calopipe import storage
@@ -34,15 +35,6 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_flow(folder / f"s{number:02d}.h5", reynolds=60.0 + 10 * number, row=3 + number % 4, strouhal=0.19)
     write_flow(folder / "s12.h5", reynolds=60.0, row=3, strouhal=0.18)
     return folder
-
-
-def records_of(folder: Path) -> list[tuple[str, dict[str, tf.train.Feature]]]:
-    """(split, features) of every record, by TensorFlow's own parser."""
-    return [
-        (shard.split, dict(tf.train.Example.FromString(record.numpy()).features.feature))
-        for shard in read_manifest(folder).shards
-        for record in tf.data.TFRecordDataset(str(folder / shard.name))
-    ]
 
 
 @pytest.mark.parametrize("step", [1, 3])
