@@ -135,9 +135,8 @@ class GcsPath:
 
         FileExistsError: another generation is there. It may be this process's own, where the answer to a first try was
         lost; of several processes that write at the same time one succeeds. A failed request is not repeated if it is
-        to be sent `once`. Then no number is drawn from Python's `random`, and other threads may
-        count on its numbers: the client draws a boundary for each upload of known size, and a pause for each request
-        that it may repeat.
+        to be sent `once`. Then no number is drawn from Python's `random`, and other threads may count on its numbers:
+        the client draws a boundary for each upload of known size, and a pause for each request that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)

@@ -49,7 +49,7 @@ class Selection:
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """What decides which showers of the files count."""
+    """Which showers of the files count, and which of their cells."""
 
     dataset: str = setting(
         "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
@@ -91,8 +91,9 @@ def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults:
     command.add_argument(
         "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
     )
-    deciding = [of for of in settings_of(Reading) if of.name in {"split_files", "geometry", "cut_gev", "on_bad_event"}]
-    add_settings(command, deciding, lambda of: told(of, defaults.get(of.name)))
+    names = ("split_files", "geometry", "cut_gev", "on_bad_event")
+    deciding = [each for each in settings_of(Reading) if each.name in names]
+    add_settings(command, deciding, lambda each: told(each, defaults.get(each.name)))
 
 
 def require_energy(name: str, energy_gev: float) -> None:
