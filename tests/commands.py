@@ -21,7 +21,7 @@ def run(*arguments: object) -> None:
     preprocessing.main([str(argument) for argument in arguments])
 
 
-def content(folder: Path) -> dict[str, bytes]:
+def files_of(folder: Path) -> dict[str, bytes]:
     """The files of a dataset; what is remembered of the inputs beside them is none of it, nor what is being written."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".partial"}

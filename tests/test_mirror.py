@@ -148,10 +148,12 @@ def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
     with mirrored(RUN) as folder:
         for name in ("report.html", "model/card.json", "logs/a.log", "generated.h5"):
             _write(folder / name, "x")
+    (RUN / "z.json").write("{}")
     bucket = google_storage.Client(project="test").bucket(RUN.bucket)
     kinds = [bucket.get_blob(f"{RUN.key}/{name}").content_type for name in sorted(_there())]
     text = "charset=utf-8"
-    assert kinds == ["application/octet-stream", f"text/plain; {text}", "application/json", f"text/html; {text}"]
+    shown = [f"text/plain; {text}", "application/json", f"text/html; {text}", "application/json"]
+    assert kinds == ["application/octet-stream", *shown]
 
 
 def test_a_file_has_its_parts_beside_it(proxy: Proxy) -> None:

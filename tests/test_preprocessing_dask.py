@@ -13,7 +13,7 @@ from pathlib import Path
 
 import distributed
 import pytest
-from commands import content
+from commands import files_of
 from servers import DaskCluster, dask_cluster, free_port
 from showers import make_file
 
@@ -79,7 +79,7 @@ def test_every_worker_makes_pieces_of_the_same_dataset(source: Path, cluster: Da
         ran = _run(source, tmp_path, cluster.address)
         by_worker = Counter(task["worker"] for task in client.get_task_stream())
     assert ran.returncode == 0, ran.stderr
-    assert content(tmp_path) == content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
     assert len(by_worker) == 2
     assert by_worker.total() >= _EVENTS // _PIECE  # each piece is a task
     assert f"preprocess: 100% {_EVENTS}/{_EVENTS}" in ran.stderr
@@ -149,7 +149,7 @@ def test_the_work_of_a_killed_worker_is_done_again(source: Path, tmp_path: Path)
         cluster.workers[-1].kill()
         ended = _end(run)
     assert ended.returncode == 0, ended.stderr
-    assert content(output) == content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")
 
 
 def test_all_workers_lost(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,7 +181,7 @@ def test_scheduler_lost(source: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         cluster.scheduler.send_signal(number)
         assert "the Dask scheduler is lost" in _told(_end(run))
     assert _run(source, output).returncode == 0
-    assert content(output) == content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")
 
 
 @pytest.mark.slow
@@ -199,4 +199,4 @@ def test_an_interrupt_ends_the_run_and_the_work(source: Path, tmp_path: Path, nu
             _until(lambda: not any(client.processing().values()))
         assert _done(output) < _EVENTS // _PIECE  # the scheduler dropped what the client had asked for
         assert _run(source, output, cluster.address).returncode == 0
-    assert content(output) == content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from commands import content, records_of, refusal, run, settled
+from commands import files_of, records_of, refusal, run, settled
 from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
@@ -92,7 +92,7 @@ def test_generated_showers_are_no_input(tmp_path: Path, capsys: pytest.CaptureFi
 def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
     path = settled(make_file(tmp_path / "a.h5", events=30))
     run("--input", path, "--output", tmp_path / "ds")
-    before = content(tmp_path / "ds")
+    before = files_of(tmp_path / "ds")
     program = (
         "import sys; from preprocessing.__main__ import main;"
         f"main(['--input', {str(path)!r}, '--output', {str(tmp_path / 'ds')!r}]);"
@@ -100,7 +100,7 @@ def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "dataset stands" in done.stdout
-    assert content(tmp_path / "ds") == before
+    assert files_of(tmp_path / "ds") == before
 
 
 def test_a_file_is_known_by_size_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,13 +147,13 @@ def test_a_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
 def test_a_damaged_receipt_costs_its_piece(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("--input", make_file(tmp_path / "a.h5", events=40), "--output", tmp_path / "ds", "--shard-events", 20)
     run(*common)
-    whole = content(tmp_path / "ds")
+    whole = files_of(tmp_path / "ds")
     next((tmp_path / "ds/shards").glob("*.json")).write_text(content)
     (tmp_path / "ds/manifest.json").unlink()
     capsys.readouterr()
     run(*common)
     assert "1 of 2 pieces to do" in capsys.readouterr().out
-    assert content(tmp_path / "ds") == whole
+    assert files_of(tmp_path / "ds") == whole
 
 
 def test_counts_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_a_new_file_costs_one_files_work(tmp_path: Path, capsys: pytest.CaptureF
     assert "1 of 2 pieces to do" in capsys.readouterr().out
     assert all(path.stat().st_mtime_ns == time for path, time in stood.items())
     run("--input", first, second, "--output", tmp_path / "afresh")
-    assert content(tmp_path / "ds") == content(tmp_path / "afresh")
+    assert files_of(tmp_path / "ds") == files_of(tmp_path / "afresh")
 
 
 def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,7 +291,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Callable[[int], Path], capsys: 
 def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, damage: str) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     run("--input", path, "--output", tmp_path / "ds")
-    whole = content(tmp_path / "ds")
+    whole = files_of(tmp_path / "ds")
     manifest = tmp_path / "ds/manifest.json"
     shard = tmp_path / "ds" / read_manifest(tmp_path / "ds").shards[0].name
     document = json.loads(manifest.read_text())
@@ -313,4 +313,4 @@ def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, dam
     with pytest.raises(InputError, match=str(named)):
         read_manifest(tmp_path / "ds")
     run("--input", path, "--output", tmp_path / "ds")
-    assert content(tmp_path / "ds") == whole
+    assert files_of(tmp_path / "ds") == whole

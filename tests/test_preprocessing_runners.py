@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from commands import content
+from commands import files_of
 from servers import PRISM, go_tool
 from showers import make_file
 
@@ -42,7 +42,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_processes(source: Path, tmp_path: Path) -> None:
     subprocess.run(_command(source, tmp_path, "--workers", "2"), check=True, capture_output=True)
-    assert content(tmp_path) == content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
 
 
 @pytest.mark.timeout(900)  # a first build is slow
@@ -50,7 +50,7 @@ def test_prism(source: Path, tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]
     subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=600)
-    assert content(tmp_path) == content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
 
 
 def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["preprocessing.__main__", "preprocessing.pipeline", "apache_beam"])
     arguments = _command(source, output := tmp_path / "ds")[3:]
-    whole = content(source / "dataset")
+    whole = files_of(source / "dataset")
 
     def files() -> int:
         return sum(path.is_file() and path.suffix != ".partial" for path in output.rglob("*"))
@@ -85,7 +85,7 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
         assert manifest.events["written"] == 140
         shutil.rmtree(output)  # the next begins anew
     subprocess.run(_command(source, output), check=True, capture_output=True)
-    assert content(output) == whole
+    assert files_of(output) == whole
 
 
 def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> None:
@@ -93,4 +93,4 @@ def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> No
     for run in runs:
         _, told = run.communicate(timeout=600)
         assert run.returncode == 0, told
-    assert content(tmp_path) == content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
