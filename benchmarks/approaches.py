@@ -22,9 +22,9 @@ from pathlib import Path
 
 from calopipe import storage
 from calopipe.errors import run_command
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.configs import DEFAULT
 
 _BATCH = 16

@@ -32,10 +32,11 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import run_command
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy

@@ -29,9 +29,9 @@ from calopipe.errors import run_command
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.asked.conditions import Conditions
 from training.configs import DEFAULT, named_config
 from training.fit import fit

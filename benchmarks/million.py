@@ -38,7 +38,7 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import MANIFEST, SHARDS, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, SHARDS, at_hand, read_manifest, require_unaltered
 from preprocessing.events import digests_in
 
 _PER_FILE = 5_000
@@ -210,7 +210,6 @@ def checks(dataset: Path) -> dict[str, Any]:
 
 def trained(dataset: Path) -> dict[str, Any]:
     """Seconds until the first step of a training, of the steps after it, and of the evaluation of a part."""
-    from preprocessing.staging import at_hand  # noqa: PLC0415
     from training.configs import DEFAULT, named_config  # noqa: PLC0415
     from training.engine.step import Engine  # noqa: PLC0415
     from training.engine.strategies import make_strategy  # noqa: PLC0415

@@ -30,10 +30,10 @@ from calopipe import storage
 from calopipe.errors import run_command
 from calopipe.events.splits import SplitRule
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy

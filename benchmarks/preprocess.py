@@ -47,13 +47,15 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SPLITS, Digests
-from calopipe.showers.angle import angle_of_projections
+from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits, event_digests
 from preprocessing import records, shards
-from preprocessing.dataset import SHARDS, Settings, read_manifest
+from preprocessing.dataset import SHARDS, read_manifest
 from preprocessing.field import Plan
-from preprocessing.inputs import discover
+from preprocessing.showers.encoding import encode
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 WORKER_GIB = 1.5
@@ -161,8 +163,8 @@ def _write_plainly(plan: Plan, settings: Settings, geometry: Geometry, output: P
             digests.append(event_digests(hits, energy[first:stop], theta[first:stop]))
             above = settings.selection.above_cut(hits, geometry)
             hits, events = hits[above], first + np.flatnonzero(above)
-            mtheta = angle_of_projections(*hits.projections())
-            encoded += records.encode(hits, energy[events], theta[events], mtheta, events)
+            mtheta = angle_of_hits(hits, geometry)
+            encoded += encode(hits, energy[events], theta[events], mtheta, events)
             kept.append(events)
     split_of = settings.selection.rule.assign(Path(plan.path).name, np.concatenate(digests))
     for number, split in enumerate(SPLITS):

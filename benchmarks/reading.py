@@ -31,12 +31,12 @@ from calopipe.errors import run_command
 from calopipe.events.splits import SplitRule
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import TrainingSplit, decode, decode_hits, ordered_batches, steps_per_epoch
 from preprocessing.reading import dense as dense_of_hits
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.configs import CONFIGS, DEFAULT, named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy

@@ -36,9 +36,9 @@ from networks import NETWORKS, Network, Switch, hosts
 
 from calopipe import storage
 from calopipe.errors import run_command
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.nodes.workers import Cluster
 
 _SIZES = (4, 16_384, 262_144, 1_048_576, 4_194_304, 16_777_216)

@@ -160,7 +160,7 @@ def main() -> None:
     command.add_argument("--model", type=Path, metavar="DIR", help="that makes the frames")
     command.add_argument("--prism", type=Path, metavar="FILE", help="Beam's program, for its runner")
     options = command.parse_args()
-    settings, tolerance = PairSettings(), Tolerance("stop", "stop")
+    settings, tolerance = PairSettings(), Tolerance()
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as scratch:
         dataset = Path(scratch) / "ds"
         found = settings.discover([_FLOWS], tolerance)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,29 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
+
+
+class DocumentError(InputError):
+    """A document that is missing, or not the one expected."""
+
+
+def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any]:
+    """Read a JSON document of this version and of one of these kinds. DocumentError."""
+    kind = kinds[0]
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise DocumentError(f"{path}: no such file; a {kind} was expected there") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise DocumentError(f"{path}: not a {kind}: not valid JSON ({error})") from None
+    if not isinstance(document, dict) or document.get("kind") not in kinds:
+        raise DocumentError(f"{path}: not a {kind}: its 'kind' is missing or another")
+    if document.get("schema_version") != schema_version:
+        raise DocumentError(
+            f"{path}: {document['kind']} of schema version {document.get('schema_version')}, this program reads "
+            f"{schema_version}; make it again with this version"
+        )
+    return document
 
 
 @dataclass(frozen=True)
@@ -25,7 +49,7 @@ class Form:
 
     def read(self, path: Location) -> dict[str, Any]:
         """The document in `path`. DocumentError: there is none, or one of another kind or version."""
-        return storage.read_json(path, self.kind, schema_version=self.version)
+        return read_json(path, self.kind, schema_version=self.version)
 
     def write(self, path: Location, content: Mapping[str, Any]) -> dict[str, Any]:
         """Write the document of this content to `path`, atomically; the document."""

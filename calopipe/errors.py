@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
 
 BAD_INPUT_EXIT_CODE = 2
 
@@ -72,39 +70,6 @@ def one_line_errors() -> Iterator[None]:
         if termination_log.is_file():
             termination_log.write_text(line)
         raise SystemExit(BAD_INPUT_EXIT_CODE) from None
-
-
-class _Store(argparse.Action):
-    """Store what an option is given; one of several values (`nargs="+"`) that comes again adds to the first."""
-
-    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
-        earlier = getattr(namespace, self.dest)
-        again = self.nargs == "+" and earlier is not self.default
-        setattr(namespace, self.dest, [*earlier, *values] if again else values)
-
-
-class CommandParser(argparse.ArgumentParser):
-    """An argument parser that reports bad arguments in one line, like all bad input.
-
-    Options are not abbreviated, and those of several values may come again. Examples, which are the epilog, are printed
-    as they are.
-    """
-
-    def __init__(self, **named: Any) -> None:
-        form: dict[str, Any] = {"allow_abbrev": False}
-        if "epilog" in named:
-            form["formatter_class"] = argparse.RawDescriptionHelpFormatter
-        super().__init__(**form | named)
-        self.register("action", None, _Store)
-
-    def refuse(self, options: argparse.Namespace, names: Iterable[str], reason: str) -> None:
-        """Raise InputError, with the `reason`, where one of the options of these `names` is given."""
-        for name in names:
-            if getattr(options, name) != self.get_default(name):
-                raise InputError(f"--{name.replace('_', '-')} {reason}; leave it out")
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")
 
 
 def run_command(command: Callable[[], None]) -> None:

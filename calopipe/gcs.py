@@ -71,6 +71,10 @@ class GcsPath:
         return self.key.rpartition("/")[2]
 
     @property
+    def _kind(self) -> str | None:
+        return _SHOWN.get(Path(self.name).suffix)
+
+    @property
     def parent(self) -> GcsPath:
         return GcsPath(self.bucket, self.key.rpartition("/")[0])
 
@@ -119,37 +123,29 @@ class GcsPath:
                 if not missing_ok:
                     raise
 
-    def upload(self, file: Path, *, create: bool = False) -> None:
-        """Atomically put the content of `file` here. FileExistsError, with `create`: there is an object already.
-
-        Of several processes that create an object at the same time one succeeds. FileExistsError may also mean that the
-        object is this process's own, where the answer to a first try was lost.
-        """
+    def upload(self, file: Path) -> None:
+        """Atomically put the content of `file` here."""
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
             blob.chunk_size = _UPLOAD_CHUNK
-            kind = _SHOWN.get(Path(self.name).suffix)
-            try:
-                blob.upload_from_filename(
-                    str(file), content_type=kind, retry=_retry(), if_generation_match=0 if create else None
-                )
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "there is an object already", str(self)) from None
+            blob.upload_from_filename(str(file), content_type=self._kind, retry=_retry())
 
     def write(self, text: str, *, generation: int | None = None, once: bool = False) -> int:
         """Atomically put `text` here, in place of this `generation`; 0 if nothing may be there. The new generation.
 
-        FileExistsError: another generation is there. It may be this process's own, as of `upload`. A failed request is
-        not repeated if it is to be sent `once`. Then no number is drawn from Python's `random`, and other threads may
-        count on its numbers: the client draws a boundary for each upload of known size, and a pause for each request
-        that it may repeat.
+        FileExistsError: another generation is there. It may be this process's own, where the answer to a first try was
+        lost; of several processes that write at the same time one succeeds. A failed request is not repeated if it is
+        to be sent `once`. Then no number is drawn from Python's `random`, and other threads may count on its numbers:
+        the client draws a boundary for each upload of known size, and a pause for each request that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
             content = text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
             try:
-                blob.upload_from_file(io.BytesIO(content), if_generation_match=generation, **how)
+                blob.upload_from_file(
+                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
+                )
             except api_errors.PreconditionFailed:
                 raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
             return int(blob.generation)
@@ -180,9 +176,11 @@ def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def download(files: Mapping[GcsPath, Path]) -> None:
-    """Download objects of one bucket to local files, several at a time."""
+    """Download objects of one bucket to local files, whose folders are made, several at a time."""
     if not files:
         return
+    for file in files.values():
+        file.parent.mkdir(parents=True, exist_ok=True)
     first = next(iter(files))
     with _store_errors(first):
         pairs = [(_blob(path), str(file)) for path, file in files.items()]

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 PHI, PARTICLE = "phi_rad", "particle"
-DATASETS = {PHI: "phi", PARTICLE: "pdg"}  # the datasets of HDF5 files, unless others are named
+DATASETS = {PHI: "phi", PARTICLE: "pdg"}  # the datasets of HDF5 files
 
 # By name of the label, one number a shower each, (N,): float32 rad above -pi/2 and below pi/2, and int32 codes of the
 # Particle Data Group ("Monte Carlo particle numbering scheme"). A label that the showers do not have is left out.

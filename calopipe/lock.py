@@ -38,11 +38,7 @@ def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
 
     Where the owner of a lease on gs:// was killed, the first 30 s are spent waiting for it.
     """
-    if not isinstance(output, Path):
-        with _leased(output, output / file):
-            yield
-        return
-    with _locked(output, output / file):
+    with _locked(output, output / file) if isinstance(output, Path) else _leased(output, output / file):
         yield
 
 

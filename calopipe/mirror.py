@@ -33,7 +33,7 @@ _LISTINGS = 3  # tries to fetch a folder in which another process removes files
 _KIND = "run-"  # of folders among the temporary files
 
 
-def own_temporary() -> Path:
+def _own_temporary() -> Path:
     """A folder among the temporary files of this host that this user's processes, and no others, use."""
     private = Path(tempfile.gettempdir()) / f"calopipe-{os.getuid()}"
     private.mkdir(mode=0o700, exist_ok=True)
@@ -53,7 +53,7 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
     if isinstance(place, Path):
         yield place
         return
-    with _scratch() as scratch:
+    with own_scratch() as scratch:
         mirror = _Mirror(place, scratch, names)
         if writes:
             probe = mirror.place / ".writable"
@@ -148,8 +148,6 @@ class _Mirror:
 
         for attempt in range(_LISTINGS):
             there = {name for pattern in self._names for name in gcs.matching(self.place, pattern)}
-            for name in there:
-                (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             try:
                 gcs.download({self.place / name: self.folder / name for name in there})
                 break
@@ -244,9 +242,9 @@ def _state(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def own_scratch() -> Iterator[Path]:
     """A temporary folder of this process; those of processes that were killed are removed."""
-    private = own_temporary()
+    private = _own_temporary()
     with ExitStack() as stack:
         with (private / "run.turn").open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)

@@ -1,12 +1,13 @@
-"""Settings that are options of the command line: a field of a dataclass states name, type, default, help and limits."""
+"""Options of the command line, and settings that are options: fields of dataclasses with default, help and limits."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, field, fields
-from typing import Any
+from typing import Any, NoReturn
 
-from calopipe.errors import InputError
+from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
 # Of each kind of field, by its annotation: the type of a value, and what stands for it in a help.
 _KINDS: Mapping[str, tuple[type, str]] = {
@@ -104,7 +105,7 @@ def check_settings(config: Any) -> None:
         known, least, below = (setting.metadata[name] for name in ("known", "least", "below"))
         if known and value not in known:
             raise InputError(f"{option(setting.name)} {value!r} is unknown; known: {', '.join(known)}")
-        if (least is not None and value < least) or (below is not None and value >= below):
+        if (least is not None and not value >= least) or (below is not None and not value < below):  # NaN is neither
             under = f" and under {below}" if below is not None else ""
             raise InputError(f"{option(setting.name)} is {value}, expected at least {least}{under}")
 
@@ -114,3 +115,36 @@ def _kind(field: Field[Any]) -> tuple[type, str]:
     if text not in _KINDS:
         raise InputError(f"{option(field.name)} is of the type {text}, expected one of: {', '.join(_KINDS)}")
     return _KINDS[text]
+
+
+class _Store(argparse.Action):
+    """Store what an option is given; one of several values (`nargs="+"`) that comes again adds to the first."""
+
+    def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        earlier = getattr(namespace, self.dest)
+        again = self.nargs == "+" and earlier is not self.default
+        setattr(namespace, self.dest, [*earlier, *values] if again else values)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser that reports bad arguments in one line, like all bad input.
+
+    Options are not abbreviated, and those of several values may come again. Examples, which are the epilog, are printed
+    as they are.
+    """
+
+    def __init__(self, **named: Any) -> None:
+        form: dict[str, Any] = {"allow_abbrev": False}
+        if "epilog" in named:
+            form["formatter_class"] = argparse.RawDescriptionHelpFormatter
+        super().__init__(**form | named)
+        self.register("action", None, _Store)
+
+    def refuse(self, options: argparse.Namespace, names: Collection[str], reason: str) -> None:
+        """Raise InputError, with the `reason`, where one of the options of these `names` is given."""
+        for action in self._actions:
+            if action.dest in names and getattr(options, action.dest) != action.default:
+                raise InputError(f"{action.option_strings[0]} {reason}; leave it out")
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT_EXIT_CODE, f"error: {message}; see {self.prog} --help\n")

@@ -134,8 +134,6 @@ def fetched(folder: Location, names: Iterable[str], to: Path) -> None:
     """Copy the files `names` of a gs:// `folder` into the local folder `to`."""
     from calopipe import gcs  # noqa: PLC0415
 
-    for name in names:
-        (to / name).parent.mkdir(parents=True, exist_ok=True)
     gcs.download({folder / name: to / name for name in names})  # type: ignore[misc]
 
 
@@ -221,7 +219,11 @@ def replacing(path: Location) -> Iterator[Path]:
 def write_json(path: Location, document: Any) -> None:
     """Write `document` to `path` atomically."""
     with replacing(path) as temporary:
-        temporary.write_text(json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n")
+        temporary.write_text(_json(document))
+
+
+def _json(document: Any) -> str:
+    return json.dumps(document, indent=1, sort_keys=False, allow_nan=False) + "\n"
 
 
 def create_json(path: Location, document: Any) -> bool:
@@ -230,19 +232,17 @@ def create_json(path: Location, document: Any) -> bool:
     Of several processes that try this at the same time one succeeds: on gs:// by a precondition on the object's
     generation, in a file system because a name is linked once.
     """
-    if isinstance(path, Path):
+    try:
+        if not isinstance(path, Path):
+            path.write(_json(document), generation=0)
+            return True
         path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.parent if isinstance(path, Path) else None
-    with tempfile.TemporaryDirectory(dir=beside, prefix=f".{path.name}.") as scratch:
-        complete = Path(scratch) / path.name
-        write_json(complete, document)
-        try:
-            if isinstance(path, Path):
-                path.hardlink_to(complete)
-            else:
-                path.upload(complete, create=True)
-        except FileExistsError:
-            return bool(json.loads(path.read_text()) == document)  # ours, if the answer to a first try was lost
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
+            complete = Path(scratch) / path.name
+            write_json(complete, document)
+            path.hardlink_to(complete)
+    except FileExistsError:
+        return bool(json.loads(path.read_text()) == document)  # ours, if the answer to a first try was lost
     return True
 
 
@@ -250,26 +250,3 @@ def put(file: Path, path: Location) -> None:
     """Atomically copy the local `file` to `path`."""
     with replacing(path) as temporary, file.open("rb") as source, temporary.open("wb") as target:
         shutil.copyfileobj(source, target)  # copyfile would name the source in the error of a full disk
-
-
-class DocumentError(InputError):
-    """A document that is missing, or not the one expected."""
-
-
-def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any]:
-    """Read a JSON document of this version and of one of these kinds. DocumentError."""
-    kind = kinds[0]
-    try:
-        document = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise DocumentError(f"{path}: no such file; a {kind} was expected there") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise DocumentError(f"{path}: not a {kind}: not valid JSON ({error})") from None
-    if not isinstance(document, dict) or document.get("kind") not in kinds:
-        raise DocumentError(f"{path}: not a {kind}: its 'kind' is missing or another")
-    if document.get("schema_version") != schema_version:
-        raise DocumentError(
-            f"{path}: {document['kind']} of schema version {document.get('schema_version')}, this program reads "
-            f"{schema_version}; make it again with this version"
-        )
-    return document

@@ -31,16 +31,17 @@ def discover(
 
     Returns:
         The files, a fingerprint of the content of those that can be used, the folders of dataset and registry, and how
-        the files are read (`preprocessing.showers.asked`), which the other steps are given.
+        the files are read (`calopipe.showers.selection`), which the other steps are given.
     """
     from components.step import describe, working
 
     with working(output, "discover"):
         from calopipe.progress import say
+        from calopipe.showers.selection import Reading
         from calopipe.storage import expand, location
         from components.parameters import require_plain
         from preprocessing.dataset import news
-        from preprocessing.showers.asked import Reading
+        from preprocessing.showers.manifest import Settings
         from training.registry.registry import Registry
 
         promoted = registry or f"{output}/registry"
@@ -58,7 +59,7 @@ def discover(
             max_bad_files=max_bad_files,
             on_doubt=on_doubt,
         )
-        inputs = reading.preprocessed().discover(patterns, reading.tolerance(), location(folder))
+        inputs = Settings.of(reading).discover(patterns, reading, location(folder))
         if since := news(inputs.files, location(folder)):
             say(since)
         events = sum(file.events for file in inputs.files)

@@ -43,8 +43,8 @@ def generate(
 
     with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.events.tolerance import SKIP
+        from calopipe.showers.selection import Reading
         from calopipe.storage import location, sha256_of_file
-        from preprocessing.showers.asked import Reading
         from training.asked.conditions import Conditions
         from training.challenge.timing import time_generation
         from training.folder import require_model
@@ -54,7 +54,7 @@ def generate(
 
         if model_file:
             ModelFile.unpacked(model_file).run()
-        conditions = Conditions([location(file) for file in files], Reading(**reading).test_split())
+        conditions = Conditions([location(file) for file in files], Reading(**reading).selection("test"))
         hashes = {}
         # The model comes last, so that the step's last message is about it.
         for name, file, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):

@@ -32,15 +32,16 @@ def preprocess(
     from components.step import describe, step
 
     with step():
+        from calopipe.showers.selection import Reading
         from calopipe.storage import location
         from preprocessing.pipeline import preprocess
-        from preprocessing.showers.asked import Reading
+        from preprocessing.showers.manifest import Settings
 
         asked = Reading(**reading)
-        settings, tolerance, folder = asked.preprocessed(), asked.tolerance(), location(asked.dataset)
-        inputs = settings.discover(files, tolerance, folder)
+        settings, folder = Settings.of(asked), location(asked.dataset)
+        inputs = settings.discover(files, asked, folder)
         inputs.require(fingerprint)
-        manifest = preprocess(inputs, folder, settings, beam_options, tolerance=tolerance)
+        manifest = preprocess(inputs, folder, settings, beam_options, tolerance=asked)
         made_from = showers.metadata.get("fingerprint", "")
         describe(data, asked.dataset, made_from=made_from, cut_gev=asked.cut_gev, **manifest.facts())
         metrics.log_metric("showers read", manifest.events["read"])

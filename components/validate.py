@@ -39,8 +39,8 @@ def validate(
     from components.step import hand_on, working
 
     with working(output, "validate", "*.json", "report.html") as run:
+        from calopipe.showers.selection import Reading
         from calopipe.storage import location, require_file
-        from preprocessing.showers.asked import Reading
         from validation.challenge.numbers import Asked
         from validation.compare import validate
 
@@ -49,7 +49,7 @@ def validate(
         if incumbent:
             require_file(rival, incumbent)
         reference = [location(file) for file in files]
-        selection = Reading(**reading).test_split()
+        selection = Reading(**reading).selection("test")
         asked = None
         if challenge:
             from training.challenge.discriminate import discriminate  # which loads TensorFlow

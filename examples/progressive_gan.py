@@ -29,8 +29,8 @@ from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
 from calopipe.options import setting
-from preprocessing.flow.reading import decode_pairs
 from preprocessing.manifest import Manifest
+from preprocessing.reading import decode_pairs
 from training.models.base import Array, Batch, Judge, Losses, Model, Phase, Rows, Tensor, ValidRange
 from training.models.config import CONFIGS, FitConfig, register
 from training.models.flow import INFLOW, mirrored

@@ -13,17 +13,16 @@ from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import FlowFile, open_flow
-from calopipe.flow.mechanics import transverse
-from calopipe.flow.strouhal import LEAST_FRAMES, strouhal
+from calopipe.flow.mechanics import LEAST_FRAMES, strouhal, transverse
 from calopipe.grade import load_grade
 from calopipe.showers.detectors import split_values
+from calopipe.showers.selection import Reading
 from calopipe.storage import Location
 from components.parameters import require_plain
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
-from preprocessing.dataset import Settings
 from preprocessing.flow.manifest import PairSettings
-from preprocessing.showers.asked import Reading
+from preprocessing.showers.manifest import Settings
 from training.configs import FitConfig, named_config, require_origin, with_settings
 from training.models.source import ModelFile, offered
 from training.quiet import quiet_tensorflow
@@ -45,12 +44,12 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     output = storage.location(values["output"])
     if flow:
         pairs = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
-        tolerance = Tolerance(values["on_bad_event"], values["on_bad_file"])
+        tolerance = Tolerance(on_bad_event=values["on_bad_event"], on_bad_file=values["on_bad_file"])
         _require_count("--rollout-steps", values["rollout_steps"], 0)
     else:
         dataset = values["dataset"] or f"{output}/dataset"
         reading = Reading(**{field.name: values[field.name] for field in fields(Reading)} | {"dataset": dataset})
-        settings, tolerance = reading.preprocessed(), reading.tolerance()
+        settings, tolerance = Settings.of(reading), reading
         split_values(values["geometry"])
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")

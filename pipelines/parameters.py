@@ -14,12 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 from calopipe.errors import InputError
+from calopipe.events.tolerance import STOP
 from calopipe.options import add_settings, default_of, setting, settings_of, told, type_of
 from calopipe.options import given as given_of
 from calopipe.showers.detectors import settled
+from calopipe.showers.selection import Reading
 from calopipe.storage import location
 from components.parameters import require_plain
-from preprocessing.showers.asked import Reading
 
 SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
 
@@ -67,6 +68,9 @@ class Parameters:
 class ShowerParameters(Reading, Parameters):  # input and output first
     """Calorimeter showers to a validated generative model."""
 
+    on_doubt: str = setting(
+        STOP, help="What to do about a file whose unit, scale or labels are not plausible: stop, or warn."
+    )
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )

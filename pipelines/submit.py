@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import InputError, run_command
+from calopipe.options import CommandParser
 from calopipe.storage import Location, location
 from components.image import IMAGE
 from pipelines import package, parameters

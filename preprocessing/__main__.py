@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
-from calopipe.errors import CommandParser, run_command
+from calopipe.errors import run_command
 from calopipe.events.contents import MEMORY
-from calopipe.events.tolerance import KEEP, SKIP, STOP, WARN
-from calopipe.options import add_settings, given, settings_of, told
+from calopipe.events.tolerance import KEEP, SKIP, STOP
+from calopipe.options import CommandParser, add_settings, given, settings_of, told
+from calopipe.showers.selection import Reading
 from calopipe.storage import Location, expand, location
-from preprocessing.dataset import MANIFEST, Settings
+from preprocessing.dataset import MANIFEST
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from preprocessing.runner import add_beam, beam_options_of
-from preprocessing.showers.asked import Reading
+from preprocessing.showers.manifest import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -50,23 +50,9 @@ def parser() -> CommandParser:
         "--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files or patterns; paths or gs:// addresses"
     )
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
-    command.add_argument(
-        "--shard-events",
-        type=int,
-        default=Settings.shard_events,
-        metavar="N",
-        help="events of one range of a file, the piece of work of one worker (default %(default)s)",
-    )
-    command.add_argument(
-        "--pair-step",
-        type=int,
-        default=PairSettings.step,
-        metavar="K",
-        help="of a flow: frames of a pair are K intervals of the file apart (default %(default)s)",
-    )
-    own = {"on_doubt": WARN}  # where the pipeline's default is another
+    made = {setting.name: setting for kind in (PairSettings, Settings) for setting in settings_of(kind)}
     read = [setting for setting in settings_of(Reading) if setting.name != "dataset"]
-    add_settings(command, read, lambda setting: told(setting, own.get(setting.name)))
+    add_settings(command, [*made.values(), *read], told)
     command.add_argument(
         "--on-copies",
         choices=(SKIP, STOP, KEEP),
@@ -82,14 +68,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = parser()
     options = command.parse_args(arguments)
     output = location(options.output)
-    reading = Reading(**{"on_doubt": WARN} | given(Reading, options))
-    tolerance = replace(reading.tolerance(), copies=options.on_copies)
-    settings: FieldSettings = reading.preprocessed(shard_events=options.shard_events)
+    reading = Reading(**given(Reading, options))
+    settings: FieldSettings = Settings.of(reading, **given(Settings, options))
     if _holds_flows(options.input, output):
         command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
-        settings = PairSettings(reading.rule, options.pair_step, options.shard_events)
-    inputs = settings.discover(options.input, tolerance, output)
-    manifest = preprocess(inputs, output, settings, beam_options_of(options), tolerance=tolerance)
+        settings = PairSettings(reading.rule, **given(PairSettings, options))
+    inputs = settings.discover(options.input, reading, output)
+    beam_options = beam_options_of(options)
+    manifest = preprocess(inputs, output, settings, beam_options, tolerance=reading, on_copies=options.on_copies)
     if repeated := manifest.events["repeated"]:
         items = manifest.domain.items
         logger.warning("%d %s repeat another one of their split, and count more than once", repeated, items)

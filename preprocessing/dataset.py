@@ -2,149 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 
 from calopipe import storage
-from calopipe.documents import Form
+from calopipe.documents import Form, read_json
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
-from calopipe.events.splits import ALL, SPLITS, SplitRule
-from calopipe.events.tolerance import FLAWS, Tolerance
-from calopipe.labels import DATASETS, LabelRange
-from calopipe.showers.cells import Geometry
-from calopipe.showers.selection import Selection, require_energy
+from calopipe.events.splits import ALL, SPLITS
+from calopipe.mirror import own_scratch
 from calopipe.storage import Location
-from preprocessing.field import FieldSettings, Made, Plan, joined_range
+from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import FlowManifest
-from preprocessing.inputs import InputFile, Inputs, discover
-from preprocessing.manifest import SCHEMA_VERSION, Content, Manifest, Source, identity
-from preprocessing.records import index_type
-from preprocessing.showers import cut
+from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
+from preprocessing.showers.manifest import ShowerManifest
 
-KIND = "calopipe.dataset"
 RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
 MANIFEST = "manifest.json"
 SHARDS = "shards"
-
-# Why an event that was read was not written.
-BELOW_CUT, BELOW_THRESHOLD, COPY, BAD_FILE = "below_cut", "below_threshold", "copy", "bad_file"
-DROPPED = (BELOW_CUT, BELOW_THRESHOLD, COPY, *FLAWS[1:], BAD_FILE)
-
-
-@dataclass(frozen=True)
-class Settings(FieldSettings):
-    """What preprocessing does to the showers.
-
-    Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
-    Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit), and a shower that has none left is not written.
-    """
-
-    keeps_copies = False
-    says = frozenset({"energy_gev", "theta_rad", "cut_by_energy", "most_hits"})
-
-    selection: Selection = field(default_factory=Selection)
-    threshold_gev: float = 0.0
-    shard_events: int = 1000
-
-    def __post_init__(self) -> None:
-        require_energy("threshold_gev", self.threshold_gev)
-        self.require_shards()
-
-    @property
-    def rule(self) -> SplitRule:  # type: ignore[override]  # a part of the selection
-        return self.selection.rule
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "threshold_gev": self.threshold_gev,
-            "cut_gev": self.selection.cut_gev,
-            "shard_events": self.shard_events,
-            "split_rule": asdict(self.selection.rule),
-            "geometry": self.selection.geometry,
-        }
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Settings:
-        """The settings of a manifest."""
-        rule = SplitRule(tuple((split, pattern) for split, pattern in document["split_rule"]["by_file"]))
-        selection = Selection(rule=rule, cut_gev=document["cut_gev"], geometry=document["geometry"])
-        return cls(selection, document["threshold_gev"], document["shard_events"])
-
-    def discover(self, patterns: Sequence[str], tolerance: Tolerance, memory: Location | None = None) -> Inputs:
-        return discover(patterns, self.selection.geometry, tolerance=tolerance, memory=memory)
-
-    def read(self, plan: Plan) -> Content:
-        from preprocessing.showers.encoding import read_showers  # noqa: PLC0415  a finished dataset needs no HDF5
-
-        return read_showers(plan, self.selection, self.threshold_gev)
-
-    def composed(self, made: Made, common: dict[str, Any]) -> ShowerManifest:
-        files = {file.sha256: file for file, _ in made}.values()
-        most = [receipt["most_hits"] for _, receipt in made]  # of each split
-        return ShowerManifest(
-            **common,
-            index_type=index_type(common["geometry"].cells),
-            energy_gev=joined_range(made, "energy_gev"),
-            theta_rad=joined_range(made, "theta_rad"),
-            **vars(LabelRange.joined(LabelRange.from_json(receipt) for _, receipt in made)),
-            cut_by_energy=cut.table(receipt["cut_by_energy"] for _, receipt in made),
-            plausibility=tuple({"name": file.path.name} | asdict(file.look) for file in files if file.look),
-            most_hits={split: max(hits[split] for hits in most) for split in SPLITS},
-        )
-
-    def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:
-        if any(count["written"] for count in counts):
-            return
-        unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
-        if any(count["dropped"].get(BELOW_THRESHOLD) for count in counts):
-            raise InputError(
-                f"{file.path}: no shower has a cell of {self.threshold_gev} GeV; {unit}, or lower --threshold-gev"
-            )
-        if any(count["dropped"][BELOW_CUT] for count in counts):
-            raise InputError(
-                f"{file.path}: no shower is above the cut of {self.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
-            )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShowerManifest(Manifest):
-    """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
-
-    `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
-    `plausibility` holds the `preprocessing.showers.plausibility.Look` of each file used, `cut_by_energy` says what the
-    cut drops, in rows of `preprocessing.showers.cut.Row`.
-    """
-
-    kind = KIND
-    domain = Geometry
-
-    geometry: Geometry
-    index_type: str
-    energy_gev: tuple[float, float]
-    theta_rad: tuple[float, float]
-    phi_rad: tuple[float, float] | None = None
-    particle: tuple[int, ...] = ()
-    plausibility: tuple[dict[str, Any], ...]
-    cut_by_energy: tuple[cut.Row, ...] = ()
-
-    @property
-    def valid_range(self) -> dict[str, tuple[Any, ...]]:
-        more = {name: values for name in DATASETS if (values := getattr(self, name))}
-        return {"energy_gev": self.energy_gev, "theta_rad": self.theta_rad, **more}
-
-    @property
-    def whole_range(self) -> dict[str, tuple[Any, ...]]:
-        low, high = self.energy_gev
-        whole = cut.whole_from(self.cut_by_energy) if self.settings["cut_gev"] else 0.0
-        return self.valid_range | {"energy_gev": (max(low, whole), high)}
-
-    def doubts(self) -> list[str]:
-        doubt = cut.doubt(self.cut_by_energy, self.settings["cut_gev"]) if self.settings["cut_gev"] else ""
-        return [doubt] if doubt else []
-
 
 _KINDS: dict[str, type[Manifest]] = {manifest.kind: manifest for manifest in (ShowerManifest, FlowManifest)}
 
@@ -164,6 +40,19 @@ def fingerprint_of(inputs: Sequence[Source], settings: FieldSettings, *, copies:
     """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
     identities = sorted(identity(source, settings.rule) for source in inputs)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
+
+
+@contextmanager
+def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS) -> Iterator[Path]:
+    """The dataset's folder or, if it is on gs://, a copy of its shards of `splits` that is removed at the end.
+
+    InputError: these shards are not those of the manifest.
+    """
+    with nullcontext(folder) if isinstance(folder, Path) else own_scratch() as local:
+        if local != folder:
+            storage.fetched(folder, [shard.name for shard in manifest.shards if shard.split in splits], local)
+        require_unaltered(folder, manifest, splits, local)
+        yield local
 
 
 def require_unaltered(
@@ -202,7 +91,7 @@ def require_dataset(folder: Location, fingerprint: str) -> None:
 def read_manifest(folder: Location) -> Manifest:
     """The manifest of the dataset in `folder`. InputError: not valid, or a shard is missing or of a wrong size."""
     path = folder / MANIFEST
-    document = storage.read_json(path, *_KINDS, schema_version=SCHEMA_VERSION)
+    document = read_json(path, *_KINDS, schema_version=SCHEMA_VERSION)
     try:
         manifest = _KINDS[document["kind"]].from_json(document)
     except (KeyError, TypeError) as error:

@@ -9,14 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
+from calopipe.documents import DocumentError
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
 from calopipe.events.splits import SPLITS, Digests
 from calopipe.events.tolerance import STOP
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
-from preprocessing.dataset import RECEIPT, SHARDS, Settings, ranges, read_manifest
+from preprocessing.dataset import RECEIPT, SHARDS, ranges, read_manifest
 from preprocessing.manifest import Manifest
+from preprocessing.showers.manifest import Settings
 
 NOT_WRITTEN = -1  # in place of the split of an event that was not written
 EMPTIED = -2  # of one that the selection chooses, but whose cells are all below the threshold: nothing to learn from
@@ -80,7 +82,7 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
 
     try:
         parts = storage.at_once(read, names)
-    except (storage.DocumentError, KeyError, ValueError) as error:
+    except (DocumentError, KeyError, ValueError) as error:
         raise InputError(f"{folder}: what it holds of each event cannot be read ({error}); preprocess again") from None
     listed = sum(map(len, parts))
     if listed != expected:

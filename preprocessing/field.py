@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from calopipe import storage
-from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.storage import Location
@@ -47,7 +46,6 @@ class FieldSettings(ABC):
     """
 
     keeps_copies: ClassVar[bool] = True  # events that are equal to one before, whatever is asked for
-    says: ClassVar[frozenset[str]]  # what each receipt of a good range says; one that does not is made again
 
     rule: SplitRule
     shard_events: int
@@ -70,10 +68,6 @@ class FieldSettings(ABC):
 
     def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:  # noqa: B027
         """Raise InputError if nothing is left of `file`, whose ranges have these counts of events. Most keep all."""
-
-    def require_shards(self) -> None:
-        if self.shard_events < 1:
-            raise InputError(f"--shard-events is {self.shard_events}, expected at least 1")
 
 
 def joined_range(made: Made, label: str) -> tuple[float, float]:

@@ -13,8 +13,13 @@ import numpy.typing as npt
 
 from calopipe.events.contents import Header
 from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
+from calopipe.events.tolerance import FLAWS
 
 SCHEMA_VERSION = 3
+
+# Why an event that was read was not written.
+BELOW_CUT, BELOW_THRESHOLD, COPY, BAD_FILE = "below_cut", "below_threshold", "copy", "bad_file"
+DROPPED = (BELOW_CUT, BELOW_THRESHOLD, COPY, *FLAWS[1:], BAD_FILE)
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class BadFile:
 
 @dataclass(frozen=True)
 class BadEvent:
-    """A corrupt event that was left out: the file's name, the index in it, and one of `flaws.FLAWS`."""
+    """A corrupt event that was left out: the file's name, the index in it, one of `calopipe.events.tolerance.FLAWS`."""
 
     name: str
     event: int

@@ -11,14 +11,13 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
-from calopipe.events.tolerance import KEEP, STOP, Tolerance
+from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing import dataset
-from preprocessing.dataset import BAD_FILE, COPY, DROPPED
 from preprocessing.field import FieldSettings, Plan, Receipt
 from preprocessing.inputs import InputFile, Inputs
-from preprocessing.manifest import BadEvent, BadFile, Manifest, Shard, Source
+from preprocessing.manifest import BAD_FILE, COPY, DROPPED, BadEvent, BadFile, Manifest, Shard, Source
 
 logger = logging.getLogger(__name__)
 
@@ -30,11 +29,13 @@ def preprocess(
     beam_options: Sequence[str] = (),
     *,
     tolerance: Tolerance | None = None,
+    on_copies: str = SKIP,
 ) -> Manifest:
     """Write the dataset of `inputs` into `output`, unless it is already there.
 
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
-    this process. Raises InputError.
+    this process. `on_copies` says what happens to showers that another one before is equal to: stop, skip or keep.
+    Raises InputError.
     """
     allowed = tolerance or Tolerance()
     files = inputs.files
@@ -42,7 +43,7 @@ def preprocess(
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
-    if (standing := _standing(output, request, inputs, settings, allowed)) is not None:
+    if (standing := _standing(output, request, inputs, settings, allowed, on_copies=on_copies)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
@@ -51,7 +52,7 @@ def preprocess(
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    receipts = shards.receipts(output, plans, settings)
+    receipts = shards.receipts(output, plans)
     missing = [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
@@ -60,13 +61,13 @@ def preprocess(
     )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
-        receipts = shards.receipts(output, plans, settings)
-    if not settings.keeps_copies and allowed.copies != KEEP and None not in receipts:
-        plans = _without_copies(plans, receipts, allowed.copies)
-        receipts = shards.receipts(output, plans, settings)
+        receipts = shards.receipts(output, plans)
+    if not settings.keeps_copies and on_copies != KEEP and None not in receipts:
+        plans = _without_copies(plans, receipts, on_copies)
+        receipts = shards.receipts(output, plans)
         if again := [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
-            receipts = shards.receipts(output, plans, settings)
+            receipts = shards.receipts(output, plans)
     manifest = _compose(inputs, plans, receipts, settings, allowed)
     for doubt in manifest.doubts():
         logger.warning(doubt)
@@ -96,7 +97,7 @@ def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], o
 
 
 def _standing(
-    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance
+    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance, *, on_copies: str
 ) -> Manifest | None:
     """The dataset in `output`, if it is complete and the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
@@ -111,9 +112,9 @@ def _standing(
     except InputError:  # raised again once the receipts are read, which name the place
         return None
     left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
-    if not settings.keeps_copies and (left_out if tolerance.copies == KEEP else kept):
+    if not settings.keeps_copies and (left_out if on_copies == KEEP else kept):
         return None
-    if left_out and tolerance.copies == STOP:
+    if left_out and on_copies == STOP:
         return None
     unread = {file.path.name for file in inputs.files}
     same = set(inputs.bad) <= set(manifest.bad_files) and all(

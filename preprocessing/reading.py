@@ -72,24 +72,14 @@ def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tens
 
 
 def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
-    """Dense showers of a batch of serialised records (N,), for the host: all records in one scatter.
+    """Dense showers of a batch of serialised records (N,), for the host.
 
     Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
     and `mtheta_rad` (N,), and those of `calopipe.labels` that the manifest names.
     """
-    parsed, index, value, hits = _parsed(records, manifest)
-    showers = records.shape[0] or tf.shape(records)[0]
-    cells = manifest.geometry.cells
-    place = tf.repeat(tf.range(showers) * cells, hits) + index
-    # Half the time of scatter_nd, which adds; a place that is out of bounds is an error here too.
-    flat = tf.raw_ops.SparseToDense(
-        sparse_indices=place,
-        output_shape=[showers * cells],
-        sparse_values=value,
-        default_value=0.0,
-        validate_indices=False,
-    )
-    return {"cells": tf.reshape(flat, [showers, *manifest.geometry.shape]), **_labels(parsed)}
+    hits = decode_hits(records, manifest)
+    labels = {name: values for name, values in hits.items() if name not in {"cell", "value"}}
+    return {"cells": dense(hits, manifest.geometry.shape), **labels}
 
 
 def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -113,6 +103,22 @@ def _labels(parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     if PARTICLE in parsed:
         labels[PARTICLE] = tf.cast(parsed[PARTICLE], tf.int32)
     return labels
+
+
+def decode_pairs(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
+    """Pairs of a batch of serialised records (N,): velocities `now` and one interval later, `next`, (N, x, y, 2) in U.
+
+    `solid` (N, x, y) is 1.0 in the obstacle and 0.0 elsewhere; `reynolds` (N,).
+    """
+    blob = tf.io.FixedLenFeature([], tf.string)
+    parsed = tf.io.parse_example(
+        records, {"now": blob, "next": blob, "solid": blob, "reynolds": tf.io.FixedLenFeature([], tf.float32)}
+    )
+    shape = manifest.geometry.shape
+    frames = {name: tf.reshape(tf.io.decode_raw(parsed[name], tf.float32), [-1, *shape, 2]) for name in ("now", "next")}
+    solid = tf.cast(tf.reshape(tf.io.decode_raw(parsed["solid"], tf.uint8), [-1, *shape]), tf.float32)
+    pairs = {**frames, "solid": solid, "reynolds": parsed["reynolds"]}
+    return {name: tf.ensure_shape(value, [records.shape[0], *value.shape[1:]]) for name, value in pairs.items()}
 
 
 Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]

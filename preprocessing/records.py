@@ -15,15 +15,8 @@ About 1.5 % of the cells of the Geant4 sample are not zero, so a record takes 1/
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 
 import google_crc32c
-import numpy as np
-import numpy.typing as npt
-
-from calopipe.labels import MoreLabels
-from calopipe.showers.cells import FloatArray
-from calopipe.showers.hits import Hits
 
 _CRC_MASK = 0xA282EAD8  # of the TFRecord format
 
@@ -31,24 +24,6 @@ _CRC_MASK = 0xA282EAD8  # of the TFRecord format
 def index_type(cells: int) -> str:
     """The smallest integer that counts so many cells and that `tf.io.decode_raw` knows, by NumPy's name."""
     return "uint16" if cells <= 1 << 16 else "int32"
-
-
-def encode(
-    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64],
-    *, more: MoreLabels | None = None,
-) -> Iterator[bytes]:  # fmt: skip
-    """The serialised `tf.train.Example` of each shower; the labels and `events`, indices in the file, are (N,)."""
-    more = more or {}
-    index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
-    value = hits.value.astype("<f4")
-    edges = hits.edges()
-    for row in range(len(hits)):
-        inside = slice(edges[row], edges[row + 1])
-        yield example(
-            energy=float(energy_gev[row]), theta=float(theta_rad[row]), mtheta=float(mtheta_rad[row]),
-            index=index[inside].tobytes(), value=value[inside].tobytes(), event=int(events[row]),
-            **{name: values[row].item() for name, values in more.items()},
-        )  # fmt: skip
 
 
 def example(**features: bytes | float | int) -> bytes:

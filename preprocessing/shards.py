@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from calopipe import storage
+from calopipe.documents import DocumentError
 from calopipe.errors import InputError, describe
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
 from calopipe.storage import Location
 from preprocessing import records
-from preprocessing.dataset import BELOW_CUT, BELOW_THRESHOLD, COPY, RECEIPT, SHARDS, ranges
+from preprocessing.dataset import RECEIPT, SHARDS, ranges
 from preprocessing.events import EMPTIED, NOT_WRITTEN, packed
 from preprocessing.field import FieldSettings, Plan, Receipt
 from preprocessing.inputs import InputFile
-from preprocessing.manifest import Shard
+from preprocessing.manifest import BELOW_CUT, BELOW_THRESHOLD, COPY, Shard
 
 
 def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
@@ -37,7 +38,7 @@ def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
     ]
 
 
-def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> list[Receipt | None]:
+def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
     """Each plan's receipt, or None where it is missing, not whole, or its shards are incomplete."""
     sizes = storage.listing(folder / SHARDS)
 
@@ -49,9 +50,8 @@ def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -
             return None
         try:
             receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
-            told = receipt["bad_file"] or settings.says <= receipt.keys()
-            return receipt if told and all(whole(shard) for shard in receipt["shards"]) else None
-        except (storage.DocumentError, KeyError, TypeError):  # damaged: the work is done again
+            return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+        except (DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
 
     return storage.at_once(read, plans)

@@ -1,19 +1,48 @@
-"""Commands in this process: preprocessing, with arguments of any kind; and how a command refuses bad input."""
+"""Commands in this process: preprocessing, its files, records and input, and how a command refuses bad input."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, run_command
+from calopipe.events.contents import MEMORY
 from preprocessing import __main__ as preprocessing
+from preprocessing.dataset import read_manifest
 
 
 def run(*arguments: object) -> None:
     """`python -m preprocessing` with these arguments."""
     preprocessing.main([str(argument) for argument in arguments])
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The files of a dataset; what is remembered of the inputs beside them is none of it, nor what is being written."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".partial"}
+
+
+def records_of(folder: Path) -> list[tuple[str, dict[str, Any]]]:
+    """(split, features) of every record of a dataset, by TensorFlow's own parser."""
+    import tensorflow as tf  # which few commands need
+
+    return [
+        (shard.split, dict(tf.train.Example.FromString(record.numpy()).features.feature))
+        for shard in read_manifest(folder).shards
+        for record in tf.data.TFRecordDataset(str(folder / shard.name))
+    ]
+
+
+def settled(path: Path) -> Path:
+    """The file, last changed long enough ago to be remembered by its time."""
+    hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
+    os.utime(path, ns=(hour_ago, hour_ago))
+    return path
 
 
 def refusal(capsys: pytest.CaptureFixture[str], command: Callable[..., object], *arguments: object) -> str:

@@ -27,7 +27,6 @@ from training.nodes.workers import Cluster
 
 FAKE_GCS_SERVER = "github.com/fsouza/fake-gcs-server@v1.56.1"
 PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
-FLINK_JOB_SERVER = "org.apache.beam:beam-runners-flink-1.20-job-server:2.77.0"
 BUILD_SECONDS = 900.0  # of a first build, which downloads its modules
 
 
@@ -45,24 +44,6 @@ def go_tool(module: str) -> Path:
         if built.returncode:
             pytest.skip(f"Go could not build {module}: {built.stderr.strip().splitlines()[-1]}")
     return program
-
-
-def flink_job_server() -> Path:
-    """Beam's job server for Flink, Flink included, from Maven; the test is skipped where it cannot be had."""
-    for program in ("java", "mvn"):
-        if shutil.which(program) is None:
-            pytest.skip(f"{program} is missing, which Beam's job server for Flink needs")
-    folder = Path(sys.prefix) / "tools"
-    _, name, version = FLINK_JOB_SERVER.split(":")
-    jar = folder / f"{name}-{version}.jar"
-    if not jar.exists():
-        copied = subprocess.run(
-            ["mvn", "--batch-mode", "--quiet", "dependency:copy", f"-Dartifact={FLINK_JOB_SERVER}",
-             f"-DoutputDirectory={folder}"], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
-        if copied.returncode or not jar.exists():
-            pytest.skip(f"Maven does not give {FLINK_JOB_SERVER}")
-    return jar
 
 
 def free_port() -> int:

@@ -14,10 +14,10 @@ from calopipe.showers.angle import angle_of_cells, angle_of_moments
 from calopipe.showers.cells import Geometry, Layer, Showers
 from calopipe.showers.positions import positions
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)

@@ -121,7 +121,7 @@ def test_there_is_no_circle(graph: dict[str, set[str]]) -> None:
             ("tensorflow", "keras", "apache_beam"),
         ),
         (
-            "components.step, preprocessing.showers.asked, validation.compare, calopipe.flow.files",
+            "components.step, calopipe.showers.selection, validation.compare, calopipe.flow.files",
             ("tensorflow", "apache_beam", "kfp", "scipy.signal"),
         ),
         ("calopipe.showers.files, calopipe.showers.metric", ("tensorflow", "keras", "apache_beam", "kfp")),

@@ -11,7 +11,7 @@ import pytest
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
 from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import settled, split_values, voxels, with_values
+from calopipe.showers.detectors import settled, split_values, with_values
 from calopipe.showers.selection import Selection
 
 # arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of
@@ -52,19 +52,13 @@ def _geometry(text: str) -> Geometry:
 def test_the_known_calorimeters_are_as_published(name: str) -> None:
     layers, number = _PUBLISHED[name]
     geometry = known()[name]
-    assert voxels(geometry) == number
+    assert geometry.voxels == number
     assert [(layer.cells[0], layer.r_edges_mm) for layer in geometry.layers] == [
         (angles, pytest.approx([float(edge) for edge in edges.split(",")])) for angles, edges in layers.values()
     ]
     assert geometry.rings
     assert geometry.file_unit_gev == 1e-3
     assert _geometry(name) == geometry
-
-
-def test_depths_in_radiation_lengths() -> None:
-    """45 layers of tungsten (3.504 mm) and silicon (93.70 mm)."""
-    layer = known()["calochallenge-2"].layers[0]
-    assert (layer.pitch_mm, layer.x0) == (1.7, pytest.approx(1.4 / 3.504 + 0.3 / 93.70))
 
 
 _TOML = """
@@ -88,7 +82,7 @@ def test_a_file_of_layers(tmp_path: Path) -> None:
     thick = Layer(7.008 + 0.5, 7.008 / 3.504 + 0.5 / 93.70, (4, 6), size_mm=(5.0, 2.5))
     assert geometry.layers == (thick, thick, Layer(12.0, 0.5, (2, 3), size_mm=(10.0, 10.0)))
     assert (geometry.shape, geometry.file_unit_gev, geometry.rings) == ((4, 6, 3), 0.001, False)
-    assert voxels(geometry) == 24 + 24 + 6 < geometry.cells == 72
+    assert geometry.voxels == 24 + 24 + 6 < geometry.cells == 72
 
 
 def test_rings_gaps_and_what_is_stated_beside_materials(tmp_path: Path) -> None:
@@ -128,20 +122,6 @@ def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> N
     assert _geometry(text + ", file_unit_gev=1").file_unit_gev == 1
     for as_it_is in ("", "cell_mm=5.1, layer_pitch_mm=4"):
         assert Selection(geometry=as_it_is).geometry == as_it_is
-
-
-def test_the_first_difference_of_two_calorimeters() -> None:
-    photons, pions, two = (known()[f"calochallenge-{name}"] for name in ("1-photons", "1-pions", "2"))
-    assert two.difference(with_values(two, {"file_unit_gev": 1.0})) is None
-    assert two.difference(with_values(two, {"file_unit_gev": 1.0}), unit=True) == ("file_unit_gev", "0.001", "1.0")
-    assert photons.difference(pions) == ("shape", "(10, 19, 5)", "(10, 16, 7)")
-    thicker = with_values(two, {"layer_pitch_mm": 3.0})
-    name, here, there = two.difference(thicker) or ("", "", "")
-    assert (name, here.partition(" mm, ")[2], there.partition(" mm, ")[2]) == (
-        "layer 0",
-        "1.7 mm and 0.4027 X0 thick",
-        "3 mm and 0.4027 X0 thick",
-    )
 
 
 _LAYER = "[[layers]]\ncells = [2, 2]\ncell_mm = 5\npitch_mm = 4\nx0 = 1\n"
@@ -200,6 +180,8 @@ def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
         ("calochallenge-4", "'calochallenge-4' is neither NAME=NUMBER, nor a file .* nor one of calochallenge-1-ph"),
         ("calochallenge-2,cell_mm=3", "cell_mm is not for a calorimeter whose layers are listed"),
         ("calochallenge-2,file_unit_gev=MeV", "'file_unit_gev=MeV' is not NAME=NUMBER"),
+        ("cells=3", "unknown cells; known: cell_mm, "),
+        ("5", "'5' is neither NAME=NUMBER"),
         ('{"shape": [1, 2', "not the whole JSON of a calorimeter"),
         ('{"shape": [1, 2, 3]}', "not the whole JSON of a calorimeter"),
         ('{"shape": [1, 2, 3], "cells": 3}', "not the whole JSON of a calorimeter"),
@@ -238,12 +220,6 @@ def test_layers_that_differ_have_the_means_of_their_depths_and_the_median_of_the
     assert first.cell_mm == pytest.approx(4)
     rings = [Layer(1.0, 1.0, (1, 2), r_edges_mm=(1.0, 4.0, 20.0)), Layer(1.0, 1.0, (1, 1), r_edges_mm=(0.0, 5.0))]
     assert Geometry.of_layers(rings, 1.0).cell_mm == pytest.approx(4)
-
-
-@pytest.mark.parametrize("edges", [(-1.0, 2.0, 3.0), (0.0, 2.0, 2.0), (0.0, 3.0, 2.0), (0.0, 1.0), (0.0, 1.0, np.inf)])
-def test_radii_of_rings_rise_from_0_or_more(edges: tuple[float, ...]) -> None:
-    with pytest.raises(InputError, match="expected 3 rising radii"):
-        Layer(1.0, 1.0, (4, 2), r_edges_mm=edges)
 
 
 def test_arrays_of_showers_are_of_one_length() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+import simulate
 from simulate import Case, cases
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.flow.files import FlowFile, open_flow
-from calopipe.flow.mechanics import divergence, transverse, unsettled, vorticity
-from calopipe.flow.strouhal import strouhal
+from calopipe.flow.mechanics import divergence, strouhal, transverse, unsettled, vorticity
 
 DATA = Path(__file__).parent.parent / "data" / "vortex"
 SAMPLE = sorted(DATA.glob("*.h5"))
@@ -102,6 +102,12 @@ def test_impossible_cases_are_refused(given: dict[str, float], told: str) -> Non
         Case(**given)  # type: ignore[arg-type]
 
 
+def test_a_negative_number_of_simulations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["simulate.py", "--output", "out", "--many", "-1"])
+    with pytest.raises(InputError, match="--many is -1, expected at least 0"):
+        simulate.main()
+
+
 def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         program = (
@@ -114,8 +120,8 @@ def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
         return done.stderr.strip().splitlines()[-1]
 
     output = str(tmp_path / "a.h5")
-    assert "pylbm is not installed here" in run("--output", output)
-    assert "pip install 'calopipe[flow]'" in run("--output", output)
+    told = run("--output", output)
+    assert "pylbm is not installed here" in told
+    assert "pip install 'calopipe[flow]'" in told
     assert "--obstacle" in run("--output", output, "--obstacle", "wide")
-    assert "--many is -1, expected at least 0" in run("--output", output, "--many", "-1")
     assert not list(tmp_path.iterdir())

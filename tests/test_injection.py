@@ -15,10 +15,10 @@ import pytest
 from showers import make_file
 
 from calopipe.errors import InputError
+from calopipe.showers.selection import Reading
 from components.discover import discover
 from components.parameters import require_plain
 from pipelines import submit
-from preprocessing.showers.asked import Reading
 
 ROOT = Path(__file__).parent.parent
 # To a shell each of these would leave a file `injected`; kfp itself replaces python3 in the arguments of a local step.

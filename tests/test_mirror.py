@@ -148,10 +148,12 @@ def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
     with mirrored(RUN) as folder:
         for name in ("report.html", "model/card.json", "logs/a.log", "generated.h5"):
             _write(folder / name, "x")
+    (RUN / "z.json").write("{}")
     bucket = google_storage.Client(project="test").bucket(RUN.bucket)
     kinds = [bucket.get_blob(f"{RUN.key}/{name}").content_type for name in sorted(_there())]
     text = "charset=utf-8"
-    assert kinds == ["application/octet-stream", f"text/plain; {text}", "application/json", f"text/html; {text}"]
+    shown = [f"text/plain; {text}", "application/json", f"text/html; {text}", "application/json"]
+    assert kinds == ["application/octet-stream", *shown]
 
 
 def test_a_file_has_its_parts_beside_it(proxy: Proxy) -> None:
@@ -225,7 +227,7 @@ with mirrored(storage.location("gs://runs/a/run"), "**") as folder:
 
 
 def test_a_killed_process_leaves_what_names_beside_what_it_names(tmp_path: Path, proxy: Proxy) -> None:
-    for kill in range(3):
+    for kill in range(2):
         with subprocess.Popen([sys.executable, "-c", _WRITER, str(1000 * kill)], env=os.environ) as process:
             deadline = time.monotonic() + 60
             while not any(name >= f"{1000 * kill + 20:06d}" for name in storage.listing(RUN)):
@@ -262,21 +264,6 @@ def test_a_stopped_process_says_what_did_not_reach_the_bucket(
         _write(folder / "checkpoint", "saved")
         raise SystemExit(143)
     assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
-
-
-def test_a_second_run_is_refused_and_the_first_ones_end_lets_it_in(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(lock, "_RENEWED_S", 0.2)
-    monkeypatch.setattr(lock, "_LOOK_S", 0.05)
-    assert not writer(RUN)
-    with alone(RUN):
-        assert writer(RUN) == f"process {os.getpid()} of {os.uname().nodename}"
-        with pytest.raises(InputError, match=r"gs://runs/a/run: another run writes there, process \d+ of"), alone(RUN):
-            pytest.fail("both run")
-    with alone(RUN):
-        pass
-    assert not _there()
 
 
 def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +307,7 @@ def test_of_runs_that_start_together_one_runs(
     monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
     monkeypatch.setattr(lock, "_LOOK_S", 0.05)
     output = RUN if where == "bucket" else tmp_path / "run"
-    for _ in range(20):
+    for _ in range(8):
         start, told = threading.Barrier(2), []
 
         def run(start: threading.Barrier = start, told: list[str] = told) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from calopipe import options
-from calopipe.errors import CommandParser, InputError, describe, one_line_errors, require_seed
-from calopipe.options import add_settings, check_settings, default_of, given, setting, settings_of
+from calopipe.errors import InputError, describe, one_line_errors, require_seed
+from calopipe.options import CommandParser, add_settings, check_settings, default_of, given, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +65,7 @@ def test_a_help_is_the_sentence_with_its_default() -> None:
         ({"heat": 0}, "--heat is 0, expected at least 1 and under 10"),
         ({"heat": 10}, "--heat is 10, expected at least 1 and under 10"),
         ({"share": -0.1}, "--share is -0.1, expected at least 0$"),
+        ({"share": float("nan")}, "--share is nan, expected at least 0$"),
         ({"mode": "steam"}, "--mode 'steam' is unknown; known: air, grill"),
     ],
 )
@@ -79,14 +80,14 @@ def test_an_option_that_comes_again_adds_only_where_it_takes_several() -> None:
     parser = CommandParser(prog="p")
     parser.add_argument("--input", nargs="+", default=["d"])
     parser.add_argument("--output")
-    parser.add_argument("--in-use", default="")
+    parser.add_argument("--in-use", dest="used", default="")
     options = parser.parse_args(["--input", "a", "b", "--input", "c", "--output", "x", "--output", "y"])
     assert (options.input, options.output) == (["a", "b", "c"], "y")
     assert parser.parse_args([]).input == ["d"]
-    parser.refuse(options, ["in_use"], "is for others")
-    options.in_use = "x"
+    parser.refuse(options, ["used"], "is for others")
+    options.used = "x"
     with pytest.raises(InputError, match=r"^--in-use is for others; leave it out"):
-        parser.refuse(options, ["in_use"], "is for others")
+        parser.refuse(options, ["used"], "is for others")
 
 
 @pytest.mark.parametrize("arguments", [["--outp", "x"], ["--none"], ["--output"]])

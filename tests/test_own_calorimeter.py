@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from showers import make_toy_showers
 
-from calopipe.showers.detectors import settled, split_values, voxels
+from calopipe.showers.detectors import settled, split_values
 from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
@@ -25,7 +25,7 @@ def test_the_page_shows_the_file_and_the_calorimeter_is_as_it_says() -> None:
     assert shown == EXAMPLE.read_text()
     geometry, _ = split_values(str(EXAMPLE))
     assert geometry is not None
-    assert (geometry.shape, voxels(geometry)) == ((12, 12, 22), 10 * 144 + 12 * 48)
+    assert (geometry.shape, geometry.voxels) == ((12, 12, 22), 10 * 144 + 12 * 48)
     front, back = geometry.layers[0], geometry.layers[-1]
     assert (front.pitch_mm, front.x0) == (pytest.approx(3.3), pytest.approx(2.8 / 3.504 + 0.5 / 93.70))
     assert (back.pitch_mm, back.x0) == (7.0, pytest.approx(5.6 / 3.504 + 0.5 / 93.70))

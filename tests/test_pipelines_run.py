@@ -29,6 +29,7 @@ from showers import make_file
 from calopipe.errors import InputError, run_command
 from calopipe.events.contents import MEMORY
 from calopipe.lock import alone
+from calopipe.showers.selection import Reading
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
 from components.generate import generate
@@ -36,8 +37,7 @@ from components.validate import validate
 from pipelines.checks import check
 from pipelines.submit import main
 from preprocessing.dataset import news, read_manifest
-from preprocessing.inputs import discover
-from preprocessing.showers.asked import Reading
+from preprocessing.showers.inputs import discover
 from training.folder import read_card
 from training.registry.registry import Registry
 

@@ -14,8 +14,7 @@ from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
-from preprocessing.flow.reading import decode_pairs
-from preprocessing.reading import ordered_batches
+from preprocessing.reading import decode_pairs, ordered_batches
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy

@@ -11,7 +11,6 @@ import pytest
 from calopipe.errors import InputError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import voxels
 from calopipe.showers.positions import nearest, place_at, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(
@@ -51,7 +50,7 @@ def _cells(geometry: Geometry, layer: int) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-photons"]])
 def test_the_middle_of_a_cell_is_in_it_and_areas_add_up(geometry: Geometry) -> None:
     found = positions(geometry)
-    assert found.exists.sum() == voxels(geometry)
+    assert found.exists.sum() == geometry.voxels
     for layer, each in enumerate(geometry.every_layer):
         exists = [place for _, _, place in _cells(geometry, layer)]
         assert np.flatnonzero(found.exists[layer]).tolist() == exists
@@ -101,6 +100,10 @@ _UNIFORM = {"shape": (2, 2, 2), "cell_mm": 1.0, "layer_pitch_mm": 1.0, "x0_per_l
         {"pitch_mm": 0.0}, {"pitch_mm": np.inf}, {"x0": 0.0}, {"x0": np.inf}, {"x0": np.nan}, {"cells": (2, 0)},
         {"cells": (2, 2, 2)}, {"size_mm": (1.0, 0.0)}, {"size_mm": (np.inf, 1.0)}, {"size_mm": None},
         {"r_edges_mm": (0.0, 1.0, 2.0)}, {"shape": (2, 2)}, {"shape": (2, 0, 2)},
+        *(
+            {"size_mm": None, "r_edges_mm": edges}
+            for edges in ((-1.0, 2.0, 3.0), (0.0, 2.0, 2.0), (0.0, 3.0, 2.0), (0.0, 1.0), (0.0, 1.0, np.inf))
+        ),
         *({name: value} for name in list(_UNIFORM)[1:] for value in (0.0, -1.0, np.inf, np.nan)),
     ],
 )  # fmt: skip
@@ -111,15 +114,34 @@ def test_what_is_no_calorimeter_is_refused(changed: dict[str, Any]) -> None:
         of(**{**sound, **changed})
 
 
-def test_the_first_difference_is_told_as_it_is_here_and_there() -> None:
-    assert UNIFORM.difference(UNIFORM) is None
-    for name, value in (("cell_mm", 2.5), ("layer_pitch_mm", 4.0), ("x0_per_layer", 1.0)):
-        assert UNIFORM.difference(replace(UNIFORM, **{name: value})) == (name, str(getattr(UNIFORM, name)), str(value))
+_LISTED = replace(BLOCKS, layers=(BLOCKS.layers[0], replace(BLOCKS.layers[1], x0=2.0)))
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        (UNIFORM, None),
+        (replace(UNIFORM, file_unit_gev=2.0), None),
+        (replace(UNIFORM, cell_mm=2.5), ("cell_mm", "2.0", "2.5")),
+        (replace(UNIFORM, layer_pitch_mm=4.0), ("layer_pitch_mm", "3.0", "4.0")),
+        (replace(UNIFORM, x0_per_layer=1.0), ("x0_per_layer", "1.5", "1.0")),
+        (BLOCKS, ("shape", "(5, 4, 3)", "(6, 5, 2)")),
+    ],
+)
+def test_the_first_difference_is_told_as_it_is_here_and_there(
+    other: Geometry, told: tuple[str, str, str] | None
+) -> None:
+    assert UNIFORM.difference(other) == told
+
+
+def test_layers_that_differ_are_told_in_words_and_the_unit_where_it_counts() -> None:
     assert str(BLOCKS.layers[0]) == "6 x 4 cells of 1, 3 mm, 2 mm and 0.5 X0 thick"
     assert str(RINGS.layers[1]) == "4 angles x 2 rings between 0, 6, 9 mm, 4 mm and 1 X0 thick"
-    listed = Geometry.of_layers([BLOCKS.layers[0], replace(BLOCKS.layers[1], x0=2.0)], 1.0)
-    other = BLOCKS.layers[1], listed.layers[1]
-    assert BLOCKS.difference(listed) == ("layer 1", str(other[0]), str(other[1]))
+    assert BLOCKS.difference(_LISTED) == ("layer 1", str(BLOCKS.layers[1]), str(_LISTED.layers[1]))
+    for geometry in (BLOCKS, UNIFORM):
+        other = replace(geometry, file_unit_gev=2.0)
+        assert geometry.difference(other) is None
+        assert geometry.difference(other, unit=True) == ("file_unit_gev", "1.0", "2.0")
 
 
 def test_a_point_on_an_edge_is_in_the_cell_of_higher_coordinates_and_one_outside_in_none() -> None:
@@ -198,23 +220,6 @@ def test_the_cell_at_the_same_place_of_another_layer(geometry: Geometry) -> None
                     angle = (np.arctan2(y, x) if each.cells[0] > 1 else 0.0) + hair
                     x, y = ((found.r_mm[layer, place] + hair) * along(angle) for along in (np.cos, np.sin))
                 assert result[place] == _cell_at(geometry, other, x, y), (layer, other, place, to)
-
-
-def test_voxels_are_ordered_by_layer_angle_and_radius() -> None:
-    """A planted voxel: index = offset of the layer + angle * number of rings + ring."""
-    for geometry in (RINGS, known()["calochallenge-1-pions"], known()["calochallenge-3"]):
-        order, offset = voxel_order(geometry), 0
-        assert len(order) == len(set(order.tolist())) == voxels(geometry)
-        for number, layer in enumerate(geometry.layers):
-            n, m = layer.cells
-            for angle, ring in ((0, 0), (n - 1, m - 1), (n // 2, m // 3)):
-                flat = np.zeros(voxels(geometry))
-                flat[offset + angle * m + ring] = 1
-                cells = np.zeros(geometry.cells)
-                cells[order] = flat
-                assert np.argwhere(cells.reshape(geometry.shape)).tolist() == [[angle, ring, number]]
-            offset += n * m
-        assert offset == voxels(geometry)
 
 
 def test_what_is_remembered_cannot_be_changed() -> None:

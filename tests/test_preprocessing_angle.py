@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers, measured_angle
 
 from calopipe.showers.angle import angle_of_cells, angle_of_hits
-from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.challenge.datasets import known
+from calopipe.showers.detectors import split_values
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import Profiles
-from calopipe.showers.positions import Positions, positions
+
+ROOT = Path(__file__).parent.parent
 
 
 def _track(degrees: float, cell_size: float, layer_pitch: float) -> np.ndarray:
@@ -75,43 +78,6 @@ def test_known_flattening_on_the_geant4_sample() -> None:
         assert measured[chosen].mean() == pytest.approx(reads, abs=1)
 
 
-def _calorimeter(degrees: float, *, rings: bool) -> tuple[Geometry, np.ndarray]:
-    """Layers of two thicknesses, and a straight track through the origin at half of their depth: in each layer it is
-    a pair of deposits whose barycentre is where the track passes.
-    """
-    pitches = [2.0] * 10 + [5.0] * 8
-    thin, thick = (
-        {"r_edges_mm": tuple(map(float, range(0, 121, 2)))} if rings else {"size_mm": (3.0, 2.0)} for _ in range(2)
-    )
-    layers = [
-        Layer(pitch, 1.0, ((8, 60) if rings else (3, 81)) if pitch < 3 else ((4, 60) if rings else (5, 61)), **kind)
-        for pitch, kind in ((pitch, thin if pitch < 3 else thick) for pitch in pitches)
-    ]
-    geometry = Geometry.of_layers(layers, 1.0)
-    found = positions(geometry)
-    cells = np.zeros((1, *geometry.shape), np.float32)
-    flat = cells.reshape(-1, len(layers))
-    for layer, z in enumerate(found.z_mm):
-        y = (z - found.z_mm @ (np.ones(18) / 18)) * np.tan(np.pi / 2 - np.radians(degrees))
-        beside = np.flatnonzero(np.abs(found.x_mm[layer]) < 1e-6) if not rings else np.arange(flat.shape[0])
-        heights = found.y_mm[layer][beside]
-        low, high = beside[np.argsort(np.where(heights <= y, y - heights, 1e9))[0]], 0
-        high = beside[np.argsort(np.where(heights > y, heights - y, 1e9))[0]]
-        share = (y - found.y_mm[layer, low]) / (found.y_mm[layer, high] - found.y_mm[layer, low])
-        flat[low, layer], flat[high, layer] = 1 - share, share
-        if rings:  # as much on the other side of the y axis
-            flat[:, layer] += _mirrored(found, layer, flat[:, layer])
-    return geometry, cells
-
-
-def _mirrored(found: Positions, layer: int, deposits: np.ndarray) -> np.ndarray:
-    other = np.zeros_like(deposits)
-    for place in np.flatnonzero(deposits):
-        distance = np.hypot(found.x_mm[layer] + found.x_mm[layer, place], found.y_mm[layer] - found.y_mm[layer, place])
-        other[np.nanargmin(distance)] += deposits[place]
-    return other
-
-
 def _angle_by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> float:
     """As `_by_loops`, from the places (layer, n, m) of all cells; layers that are NaN do not count."""
     layers = [k for k in range(len(z)) if cells[:, :, k].sum() > 0 and np.isfinite(x[k]).any()]
@@ -128,23 +94,19 @@ def _angle_by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarr
     return above / below
 
 
-@pytest.mark.parametrize("degrees", [60, 75, 90, 105, 120])
-@pytest.mark.parametrize("rings", [False, True])
-def test_straight_tracks_in_layers_that_differ(degrees: float, rings: bool) -> None:
-    """In space: the angle is that in mm, whatever the layers' thickness and the cells' size."""
-    geometry, cells = _calorimeter(degrees, rings=rings)
-    assert np.degrees(angle_of_cells(cells, geometry)[0]) == pytest.approx(degrees, abs=0.01)
-
-
-@pytest.mark.parametrize("name", ["calochallenge-2", "calochallenge-1-photons"])
+@pytest.mark.parametrize("name", ["calochallenge-2", "calochallenge-1-photons", "docs/examples/two-sections.toml"])
 def test_layers_that_are_listed_against_plain_loops(name: str) -> None:
-    geometry = known()[name]
+    geometry, _ = split_values(str(ROOT / name) if name.endswith(".toml") else name)
+    assert geometry is not None
     cells = make_toy_showers(events=6, geometry=geometry).cells
     cells[1, :, :, 0] = 0
     x, y = np.full((2, geometry.shape[2], *geometry.shape[:2]), np.nan)
     for number, layer in enumerate(geometry.layers):
         n, m = layer.cells
-        if n > 1:  # else the cells go round the axis, and have no direction
+        if layer.size_mm is not None:
+            along = ((np.arange(count) + 0.5 - count / 2) * mm for count, mm in zip((n, m), layer.size_mm, strict=True))
+            x[number, :n, :m], y[number, :n, :m] = np.meshgrid(*along, indexing="ij")
+        elif n > 1:  # else the cells go round the axis, and have no direction
             alpha = np.linspace(-np.pi, np.pi, n, endpoint=False) + np.pi / n
             radius = np.add(layer.r_edges_mm[1:], layer.r_edges_mm[:-1]) / 2
             x[number, :n, :m], y[number, :n, :m] = np.multiply.outer([np.cos(alpha), np.sin(alpha)], radius)

@@ -10,8 +10,9 @@ import pytest
 from showers import make_showers, write_file
 
 from preprocessing import __main__ as command
-from preprocessing.dataset import ShowerManifest, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.showers.cut import doubt, whole_from
+from preprocessing.showers.manifest import ShowerManifest
 
 _VISIBLE = 0.02  # GeV of a GeV, of the test showers
 

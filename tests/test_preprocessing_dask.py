@@ -13,11 +13,11 @@ from pathlib import Path
 
 import distributed
 import pytest
+from commands import files_of
 from servers import DaskCluster, dask_cluster, free_port
 from showers import make_file
 
 from calopipe.errors import InputError
-from calopipe.events.contents import MEMORY
 from preprocessing.__main__ import main
 from preprocessing.dataset import SHARDS
 
@@ -45,11 +45,6 @@ def _told(run: subprocess.CompletedProcess[str]) -> str:
     assert all(each.startswith("preprocess: ") for each in progress), run.stderr
     assert line.startswith("error: ")
     return line
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".partial"}
 
 
 def _done(output: Path) -> int:
@@ -84,7 +79,7 @@ def test_every_worker_makes_pieces_of_the_same_dataset(source: Path, cluster: Da
         ran = _run(source, tmp_path, cluster.address)
         by_worker = Counter(task["worker"] for task in client.get_task_stream())
     assert ran.returncode == 0, ran.stderr
-    assert _content(tmp_path) == _content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
     assert len(by_worker) == 2
     assert by_worker.total() >= _EVENTS // _PIECE  # each piece is a task
     assert f"preprocess: 100% {_EVENTS}/{_EVENTS}" in ran.stderr
@@ -119,6 +114,7 @@ def test_without_a_scheduler_a_command_ends_in_one_line(source: Path, tmp_path: 
     assert "no Dask scheduler" in _told(_run(source, tmp_path, f"tcp://127.0.0.1:{free_port()}", *_SOON))
 
 
+@pytest.mark.slow
 def test_another_version_on_a_worker(source: Path, tmp_path: Path) -> None:
     metadata = tmp_path / "other" / "calopipe-9.9.dist-info" / "METADATA"
     metadata.parent.mkdir(parents=True)
@@ -145,6 +141,7 @@ def _end(run: subprocess.Popen[str]) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(run.args, run.returncode, "", told)
 
 
+@pytest.mark.slow
 def test_the_work_of_a_killed_worker_is_done_again(source: Path, tmp_path: Path) -> None:
     output = tmp_path / "ds"
     with dask_cluster(tmp_path, workers=2) as cluster:
@@ -152,7 +149,7 @@ def test_the_work_of_a_killed_worker_is_done_again(source: Path, tmp_path: Path)
         cluster.workers[-1].kill()
         ended = _end(run)
     assert ended.returncode == 0, ended.stderr
-    assert _content(output) == _content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")
 
 
 def test_all_workers_lost(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +181,7 @@ def test_scheduler_lost(source: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         cluster.scheduler.send_signal(number)
         assert "the Dask scheduler is lost" in _told(_end(run))
     assert _run(source, output).returncode == 0
-    assert _content(output) == _content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")
 
 
 @pytest.mark.slow
@@ -202,4 +199,4 @@ def test_an_interrupt_ends_the_run_and_the_work(source: Path, tmp_path: Path, nu
             _until(lambda: not any(client.processing().values()))
         assert _done(output) < _EVENTS // _PIECE  # the scheduler dropped what the client had asked for
         assert _run(source, output, cluster.address).returncode == 0
-    assert _content(output) == _content(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")

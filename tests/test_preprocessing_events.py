@@ -15,15 +15,16 @@ from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
-from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
+from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import __main__ as command
-from preprocessing.dataset import DROPPED, Settings, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
-from preprocessing.inputs import discover
-from preprocessing.manifest import SCHEMA_VERSION, Manifest
+from preprocessing.manifest import DROPPED, SCHEMA_VERSION, Manifest
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 _ORDER = np.random.default_rng(0).permutation(60)
 
@@ -42,7 +43,7 @@ def copies(tmp_path: Path) -> list[Path]:
 
 def _preprocess(files: list[Path], output: Path, *split_files: str, copies: str = KEEP) -> Manifest:
     settings = Settings(Selection(rule=SplitRule.parse(list(split_files))), shard_events=20)
-    return preprocess(discover([str(file) for file in files]), output, settings, tolerance=Tolerance(copies=copies))
+    return preprocess(discover([str(file) for file in files]), output, settings, on_copies=copies)
 
 
 def _cells_of(folder: Path, manifest: Manifest, split: str) -> set[bytes]:

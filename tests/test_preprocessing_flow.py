@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import records_of
 from flows import street, write_flow
 
 from calopipe import storage
@@ -36,15 +35,6 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_flow(folder / f"s{number:02d}.h5", reynolds=60.0 + 10 * number, row=3 + number % 4, strouhal=0.19)
     write_flow(folder / "s12.h5", reynolds=60.0, row=3, strouhal=0.18)
     return folder
-
-
-def records_of(folder: Path) -> list[tuple[str, dict[str, tf.train.Feature]]]:
-    """(split, features) of every record, by TensorFlow's own parser."""
-    return [
-        (shard.split, dict(tf.train.Example.FromString(record.numpy()).features.feature))
-        for shard in read_manifest(folder).shards
-        for record in tf.data.TFRecordDataset(str(folder / shard.name))
-    ]
 
 
 @pytest.mark.parametrize("step", [1, 3])
@@ -211,20 +201,3 @@ def test_other_grids_and_options_of_showers_are_one_line(simulations: Path, tmp_
         main([*given, "--pair-step", "0"])
     with pytest.raises(InputError, match="--shard-events is 0"):
         main([*given, "--shard-events", "0"])
-
-
-def test_two_processes_write_the_same_bytes(simulations: Path, tmp_path: Path) -> None:
-    one, two = tmp_path / "one", tmp_path / "two"
-    main(["--input", f"{simulations}/*.h5", "--output", str(one)])
-    command = [sys.executable, "-m", "preprocessing", "--input", f"{simulations}/*.h5", "--output", str(two)]
-    subprocess.run([*command, "--workers", "2"], check=True, capture_output=True)
-    assert {path.name: path.read_bytes() for path in two.rglob("*.tfrecord")} == {
-        path.name: path.read_bytes() for path in one.rglob("*.tfrecord")
-    }
-    assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
-
-
-def test_a_flow_has_the_same_digest_wherever_it_began(simulations: Path) -> None:
-    digests = [open_flow(simulations / f"s{number:02d}.h5").digest for number in range(13)]
-    assert digests[0] == digests[12]
-    assert len(set(digests)) == 12

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -119,127 +120,94 @@ def test_cells_may_have_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(alone["energy"], showers.energy_gev, rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("values", "told"),
-    [("cell_mm=x", "NAME=NUMBER"), ("cells=3", "unknown cells"), ("cell_mm=-1", "cell_mm must be"), ("5", "NAME=NUM")],
-)
-def test_bad_geometry(tmp_path: Path, values: str, told: str) -> None:
-    path = make_file(tmp_path / "a.h5", events=2)
-    with pytest.raises(InputError, match=told):
-        open_showers(path, values)
+_SHOWERS = make_showers(events=20)
 
 
-def _break(path: Path, kind: str) -> None:  # noqa: PLR0912, PLR0915  one line a case
-    showers = make_showers(events=20)
-    cells = showers.cells.copy()
-    match kind:
-        case "missing":
-            pass
-        case "text":
-            path.write_text("not an HDF5 file at all")
-        case "empty file":
-            path.touch()
-        case "truncated":
-            whole = write_file(path, showers).read_bytes()
-            path.write_bytes(whole[: len(whole) // 2])
-        case "missing key":
-            write_file(path, showers, energy=None)
-        case "wrong shape":
-            write_file(path, showers, ECAL=cells[..., 0])
-        case "labels too few":
-            write_file(path, showers, energy=showers.energy_gev[:7])
-        case "text labels":
-            write_file(path, showers, energy=np.array([b"x"] * 20))
-        case "zero energy":
-            write_file(path, showers, energy=np.where(np.arange(20) == 3, 0, showers.energy_gev))
-        case "nan theta":
-            write_file(path, showers, theta=np.where(np.arange(20) == 3, np.nan, showers.theta_rad))
-        case "degrees":
-            write_file(path, showers, theta=np.degrees(showers.theta_rad))
-        case "one label for all":
-            write_file(path, showers, energy=np.float32(5))
-        case "geometry in words":
-            write_file(path, showers)
-            with h5py.File(path, "r+") as file:
-                file.attrs["cell_mm"] = "5.1mm"
-        case "nothing stored":
-            _declare(path, 2_000_000_000, chunks=True)
-        case "nothing stored in one piece":
-            _declare(path, 2_000_000_000, chunks=None)
-        case "half stored":
-            _declare(path, 40, chunks=(10, 17, 17, 5))
-            with h5py.File(path, "r+") as file:
-                file["ECAL"][:20] = cells
-        case "labels past memory":
-            write_file(path, showers, energy=None)
-            with h5py.File(path, "r+") as file:
-                file.create_dataset("energy", (10**15,), "f4", chunks=True)
-        case "no showers":
-            write_file(path, showers[:0], chunks=False)
-        case "nan cell":
-            cells[13, 2, 2, 2] = np.nan
-            write_file(path, showers, ECAL=cells)
-        case "infinite cell":
-            cells[13, 2, 2, 2] = np.inf
-            write_file(path, showers, ECAL=cells)
-        case "negative cell":
-            cells[13, 2, 2, 2] = -0.25
-            write_file(path, showers, ECAL=cells)
+def _with(values: Any, at: int, value: float) -> Any:
+    """A copy of the labels, or of the cells, of which those of event `at` are changed: one cell, or the label."""
+    changed = np.array(values)
+    changed[(at, 2, 2, 2) if changed.ndim == 4 else at] = value
+    return changed
 
 
-def _declare(path: Path, events: int, chunks: tuple[int, ...] | bool | None) -> None:
-    """A file as a writer leaves it that makes its datasets first and is then killed."""
+def _truncated(path: Path) -> None:
+    whole = write_file(path, _SHOWERS).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+
+
+def _declared(path: Path, events: int, chunks: tuple[int, ...] | bool | None, stored: int = 0) -> None:
+    """A file as a writer leaves it that makes its datasets first and is then killed, with so many cells `stored`."""
     with h5py.File(path, "w") as file:
         file.create_dataset("ECAL", (events, *SMALL_GEOMETRY.shape), "f4", chunks=chunks)
         for name in ("energy", "theta"):
             file.create_dataset(name, (events,), "f4", chunks=chunks and True)
+        if stored:
+            file["ECAL"][:stored] = _SHOWERS.cells[:stored]
 
 
-CORRUPT_HEADERS = {
-    "nothing stored": "declares 2,000,000,000 showers, but .* were never written",
-    "nothing stored in one piece": "declares 2,000,000,000 showers, but 1 of the 1 pieces of ECAL were never written",
-    "half stored": "declares 40 showers, but 2 of the 4 pieces of ECAL were never written",
-    "labels past memory": r"'energy' has shape \(1000000000000000,\)",
-    "missing": "no such file",
-    "text": "not an HDF5 file",
-    "empty file": "not an HDF5 file, or an empty one",
-    "truncated": "not a whole HDF5 file",
-    "missing key": r"found datasets \['ECAL', 'theta'\], expected",
-    "wrong shape": r"ECAL has shape \(20, 17, 17\)",
-    "labels too few": r"'energy' has shape \(7,\)",
-    "text labels": "'energy' has shape",
-    "zero energy": "event 3: energy is 0.0, expected a positive number of GeV",
-    "nan theta": "event 3: theta is nan",
-    "degrees": "event 0: theta is .*, expected an angle between 0 and pi rad, where pi/2 is normal incidence; "
-    "is it in degrees",
-    "one label for all": r"'energy' has shape \(\)",
-    "geometry in words": "must state the geometry in numbers",
-    "no showers": "holds no showers",
-}
-CORRUPT_CELLS = {
-    "nan cell": "event 13: ECAL holds nan in 1 cell",
-    "infinite cell": "event 13: ECAL holds inf in 1 cell",
-    "negative cell": "event 13: ECAL holds -0.25 in 1 cell",
-}
+def _labels_past_memory(path: Path) -> None:
+    write_file(path, _SHOWERS, energy=None)
+    with h5py.File(path, "r+") as file:
+        file.create_dataset("energy", (10**15,), "f4", chunks=True)
 
 
-@pytest.mark.parametrize(("kind", "told"), CORRUPT_HEADERS.items())
-def test_a_bad_header_or_label_is_found_on_opening(tmp_path: Path, kind: str, told: str) -> None:
-    path = tmp_path / "bad.h5"
-    _break(path, kind)
+def _geometry_in_words(path: Path) -> None:
+    write_file(path, _SHOWERS)
+    with h5py.File(path, "r+") as file:
+        file.attrs["cell_mm"] = "5.1mm"
+
+
+# How a file is written, or what it holds instead; and what is said of it.
+BAD_HEADERS: dict[str, tuple[Callable[[Path], object] | dict[str, Any], str]] = {
+    "nothing stored": (
+        lambda path: _declared(path, 2_000_000_000, chunks=True), "declares 2,000,000,000 showers, but .* never written"
+    ),
+    "nothing stored in one piece": (
+        lambda path: _declared(path, 2_000_000_000, chunks=None), "but 1 of the 1 pieces of ECAL were never written"
+    ),
+    "half stored": (
+        lambda path: _declared(path, 40, (10, 17, 17, 5), stored=20),
+        "declares 40 showers, but 2 of the 4 pieces of ECAL were never written",
+    ),
+    "labels past memory": (_labels_past_memory, r"'energy' has shape \(1000000000000000,\)"),
+    "missing": (lambda _: None, "no such file"),
+    "text": (lambda path: path.write_text("not an HDF5 file at all"), "not an HDF5 file"),
+    "empty file": (Path.touch, "not an HDF5 file, or an empty one"),
+    "truncated": (_truncated, "not a whole HDF5 file"),
+    "missing key": ({"energy": None}, r"found datasets \['ECAL', 'theta'\], expected"),
+    "wrong shape": ({"ECAL": _SHOWERS.cells[..., 0]}, r"ECAL has shape \(20, 17, 17\)"),
+    "labels too few": ({"energy": _SHOWERS.energy_gev[:7]}, r"'energy' has shape \(7,\)"),
+    "text labels": ({"energy": np.array([b"x"] * 20)}, "'energy' has shape"),
+    "zero energy": ({"energy": _with(_SHOWERS.energy_gev, 3, 0)}, "event 3: energy is 0.0, expected a positive number"),
+    "nan theta": ({"theta": _with(_SHOWERS.theta_rad, 3, np.nan)}, "event 3: theta is nan"),
+    "degrees": (
+        {"theta": np.degrees(_SHOWERS.theta_rad)},
+        "event 0: theta is .*, expected an angle between 0 and pi rad, .* is normal incidence; is it in degrees",
+    ),
+    "one label for all": ({"energy": np.float32(5)}, r"'energy' has shape \(\)"),
+    "geometry in words": (_geometry_in_words, "must state the geometry in numbers"),
+    "no showers": (lambda path: write_file(path, _SHOWERS[:0], chunks=False), "holds no showers"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", BAD_HEADERS)
+def test_a_bad_header_or_label_is_found_on_opening(tmp_path: Path, kind: str) -> None:
+    path, (made, told) = tmp_path / "bad.h5", BAD_HEADERS[kind]
+    if isinstance(made, dict):
+        write_file(path, _SHOWERS, **made)
+    else:
+        made(path)
     with pytest.raises(InputError, match=told) as caught:
         open_showers(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(("kind", "told"), CORRUPT_CELLS.items())
-def test_a_bad_cell_is_found_on_reading_with_its_event(tmp_path: Path, kind: str, told: str) -> None:
-    path = tmp_path / "bad.h5"
-    _break(path, kind)
-    file = open_showers(path)
+@pytest.mark.parametrize("value", [np.nan, np.inf, -0.25])
+def test_a_bad_cell_is_found_on_reading_with_its_event(tmp_path: Path, value: float) -> None:
+    file = open_showers(write_file(tmp_path / "bad.h5", _SHOWERS, ECAL=_with(_SHOWERS.cells, 13, value)))
     assert len(file.read(0, 10)) == 10
-    with pytest.raises(InputError, match=told):
+    with pytest.raises(InputError, match=f"event 13: ECAL holds {value} in 1 cell"):
         file.read(10, 20)
 
 
@@ -269,13 +237,6 @@ def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
     expected = train & (visible > 2.8)
     assert 0 < expected.sum() < train.sum()
     np.testing.assert_array_equal(file.chosen(Selection("train", cut_gev=2.8))[0], expected)
-
-
-def test_a_content_that_comes_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = make_file(tmp_path / "a.h5", events=5)
-    (tmp_path / "b.h5").write_bytes(path.read_bytes())
-    assert [file.path for file in open_all([path, tmp_path / "b.h5"])] == [path]
-    assert "used once" in caplog.text
 
 
 def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from commands import settled
 from showers import make_file, make_showers, write_file
 
 from calopipe import storage
@@ -13,20 +13,13 @@ from calopipe.errors import InputError
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from pipelines.checks import check
-from preprocessing.inputs import discover
+from preprocessing.showers.inputs import discover
 from training import __main__ as training
 from validation import __main__ as validation
 
 
-def _old(path: Path) -> Path:
-    """The file, last changed long enough ago to be remembered by its time."""
-    hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
-    os.utime(path, ns=(hour_ago, hour_ago))
-    return path
-
-
 def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[str]) -> None:
-    path = _old(make_file(tmp_path / "a.h5", events=300))
+    path = settled(make_file(tmp_path / "a.h5", events=300))
     discover([str(path)], memory=tmp_path / "run/dataset")
     assert hashed == ["a.h5"]
     parameters = {"input": [str(path)], "output": str(tmp_path / "run"), "config": "small"}
@@ -40,7 +33,7 @@ def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[
 def test_generation_and_validation_hash_no_input_that_is_remembered(
     trained: Path, tmp_path: Path, hashed: list[str]
 ) -> None:
-    path = _old(make_file(tmp_path / "a.h5", events=100))
+    path = settled(make_file(tmp_path / "a.h5", events=100))
     discover([str(path)], memory=tmp_path / "ds")
     assert hashed == ["a.h5"]
     common = ["--split", "test", "--dataset", str(tmp_path / "ds")]
@@ -60,7 +53,7 @@ def test_a_file_that_was_just_written_is_looked_at_again(tmp_path: Path, hashed:
 
 
 def test_what_is_remembered_is_of_one_geometry(tmp_path: Path) -> None:
-    path = _old(write_file(tmp_path / "a.h5", make_showers(events=10), geometry=None))
+    path = settled(write_file(tmp_path / "a.h5", make_showers(events=10), geometry=None))
     for cell_mm in (7.0, 8.0, 7.0):
         (file,) = discover([str(path)], f"cell_mm={cell_mm}", memory=tmp_path / "ds").files
         assert file.geometry.cell_mm == cell_mm
@@ -75,7 +68,7 @@ def test_files_are_the_same_in_any_order_unless_one_is_another(tmp_path: Path) -
 
 
 def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> None:
-    path = _old(make_file(tmp_path / "a.h5", events=10))
+    path = settled(make_file(tmp_path / "a.h5", events=10))
     discover([str(path)], memory=tmp_path / "ds")
     (before,) = open_all([path], Selection(memory=tmp_path / "ds"))
     make_file(path, events=11)

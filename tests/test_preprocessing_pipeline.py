@@ -14,27 +14,19 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
-from commands import refusal, run
+from commands import files_of, records_of, refusal, run, settled
 from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
-from calopipe.events.splits import SPLITS
 from calopipe.showers.files import REQUEST, open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import DROPPED, Settings, read_manifest, require_unaltered
+from preprocessing.dataset import read_manifest
 from preprocessing.events import receipts_of
-from preprocessing.inputs import discover
-from preprocessing.pipeline import preprocess
+from preprocessing.manifest import DROPPED
 from preprocessing.reading import ordered_batches
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    """The dataset's files; what is remembered of the inputs beside them is none of it."""
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+from preprocessing.showers.inputs import discover
 
 
 def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
@@ -56,13 +48,10 @@ def test_events_in_are_events_out_and_dropped(tmp_path: Path) -> None:
 def test_cells_below_the_threshold_are_dropped_and_no_others(tmp_path: Path) -> None:
     showers = make_showers(events=10)
     run("--input", write_file(tmp_path / "a.h5", showers), "--output", tmp_path / "ds", "--threshold-gev", 0.003)
-    manifest = read_manifest(tmp_path / "ds")
-    for shard in manifest.shards:
-        for record in tf.data.TFRecordDataset(str(tmp_path / "ds" / shard.name)):
-            feature = tf.train.Example.FromString(record.numpy()).features.feature
-            cells = showers.cells[feature["event"].int64_list.value[0]].ravel()
-            kept = np.flatnonzero(cells >= 0.15)
-            assert np.frombuffer(feature["index"].bytes_list.value[0], "<u2").tolist() == kept.tolist()
+    for _, feature in records_of(tmp_path / "ds"):
+        cells = showers.cells[feature["event"].int64_list.value[0]].ravel()
+        kept = np.flatnonzero(cells >= 0.15)
+        assert np.frombuffer(feature["index"].bytes_list.value[0], "<u2").tolist() == kept.tolist()
 
 
 def test_a_shower_of_which_the_threshold_leaves_nothing_is_not_written(tmp_path: Path) -> None:
@@ -74,11 +63,7 @@ def test_a_shower_of_which_the_threshold_leaves_nothing_is_not_written(tmp_path:
     run("--input", path, "--output", output, "--threshold-gev", 0.003)
     manifest = read_manifest(output)
     assert manifest.events["dropped"] == dict.fromkeys(DROPPED, 0) | {"below_threshold": 1}
-    written = [
-        tf.train.Example.FromString(record.numpy()).features.feature
-        for shard in manifest.shards
-        for record in tf.data.TFRecordDataset(str(output / shard.name))
-    ]
+    written = [feature for _, feature in records_of(output)]
     assert sorted(each["event"].int64_list.value[0] for each in written) == [0, 1, 2, *range(4, 10)]
     assert all(each["index"].bytes_list.value[0] for each in written)
     selection, file = Selection(memory=output), open_showers(path)
@@ -105,9 +90,9 @@ def test_generated_showers_are_no_input(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
-    path = _settled(make_file(tmp_path / "a.h5", events=30))
+    path = settled(make_file(tmp_path / "a.h5", events=30))
     run("--input", path, "--output", tmp_path / "ds")
-    before = _content(tmp_path / "ds")
+    before = files_of(tmp_path / "ds")
     program = (
         "import sys; from preprocessing.__main__ import main;"
         f"main(['--input', {str(path)!r}, '--output', {str(tmp_path / 'ds')!r}]);"
@@ -115,18 +100,11 @@ def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert "dataset stands" in done.stdout
-    assert _content(tmp_path / "ds") == before
-
-
-def _settled(path: Path) -> Path:
-    """The file, last changed long enough ago to be remembered by its time."""
-    hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
-    os.utime(path, ns=(hour_ago, hour_ago))
-    return path
+    assert files_of(tmp_path / "ds") == before
 
 
 def test_a_file_is_known_by_size_and_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = _settled(make_file(tmp_path / "a.h5", events=30))
+    path = settled(make_file(tmp_path / "a.h5", events=30))
     common = ("--input", path, "--output", tmp_path / "ds")
     run(*common)
     stamp = path.stat()
@@ -151,52 +129,31 @@ def test_a_file_that_may_still_change_unseen_is_not_remembered(tmp_path: Path) -
     os.utime(path, ns=(now, now))
     run("--input", path, "--output", tmp_path / "ds")
     assert not (tmp_path / "ds" / MEMORY).exists()
-    _settled(path)
+    settled(path)
     run("--input", path, "--output", tmp_path / "ds")
     assert str(path) in (tmp_path / "ds" / MEMORY).read_text()
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"kind": "calopipe.inputs", "schema_version": 1}', "\xff"])
 def test_a_damaged_memory_is_no_memory(tmp_path: Path, content: str) -> None:
-    path = _settled(make_file(tmp_path / "a.h5", events=5))
+    path = settled(make_file(tmp_path / "a.h5", events=5))
     run("--input", path, "--output", tmp_path / "ds")
     (tmp_path / "ds" / MEMORY).write_bytes(content.encode("latin-1"))
     run("--input", path, "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["written"] == 5
 
 
-def test_a_shard_altered_in_place_is_found_and_made_again_once_deleted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = make_file(tmp_path / "a.h5", events=30)
-    common = ("--input", path, "--output", tmp_path / "ds")
-    run(*common)
-    whole = _content(tmp_path / "ds")
-    manifest = read_manifest(tmp_path / "ds")
-    shard = tmp_path / "ds" / manifest.shards[0].name
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2] ^= 1
-    shard.write_bytes(content)
-    with pytest.raises(InputError, match=f"{shard}: altered"):
-        require_unaltered(tmp_path / "ds", manifest)
-    capsys.readouterr()
-    shard.unlink()
-    run(*common)
-    assert "1 of 1 pieces to do" in capsys.readouterr().out
-    assert _content(tmp_path / "ds") == whole
-
-
 @pytest.mark.parametrize("content", ["{", "{}", '{"kind": "calopipe.shards", "schema_version": 2}'])
 def test_a_damaged_receipt_costs_its_piece(tmp_path: Path, content: str, capsys: pytest.CaptureFixture[str]) -> None:
     common = ("--input", make_file(tmp_path / "a.h5", events=40), "--output", tmp_path / "ds", "--shard-events", 20)
     run(*common)
-    whole = _content(tmp_path / "ds")
+    whole = files_of(tmp_path / "ds")
     next((tmp_path / "ds/shards").glob("*.json")).write_text(content)
     (tmp_path / "ds/manifest.json").unlink()
     capsys.readouterr()
     run(*common)
     assert "1 of 2 pieces to do" in capsys.readouterr().out
-    assert _content(tmp_path / "ds") == whole
+    assert files_of(tmp_path / "ds") == whole
 
 
 def test_counts_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
@@ -262,7 +219,7 @@ def test_a_new_file_costs_one_files_work(tmp_path: Path, capsys: pytest.CaptureF
     assert "1 of 2 pieces to do" in capsys.readouterr().out
     assert all(path.stat().st_mtime_ns == time for path, time in stood.items())
     run("--input", first, second, "--output", tmp_path / "afresh")
-    assert _content(tmp_path / "ds") == _content(tmp_path / "afresh")
+    assert files_of(tmp_path / "ds") == files_of(tmp_path / "afresh")
 
 
 def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -271,45 +228,6 @@ def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptu
     run("--input", tmp_path / "*.h5", path, "--output", tmp_path / "ds")
     assert read_manifest(tmp_path / "ds").events["read"] == 30
     assert "used once" in caplog.text
-
-
-def test_whole_files_to_a_split(tmp_path: Path) -> None:
-    paths = [make_file(tmp_path / f"run_{seed}.h5", events=40, seed=seed) for seed in range(2)]
-    run("--input", *paths, "--output", tmp_path / "ds", "--split-file", "test=*_1.h5")
-    manifest = read_manifest(tmp_path / "ds")
-    assert manifest.count("test") == 40
-    assert manifest.count("all") == 80
-
-
-def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=20)
-    settings = Settings()
-    files = discover([str(path)])
-    make_file(path, events=20, seed=1)
-    with pytest.raises(InputError, match=f"{path}: changed while it was read"):
-        preprocess(files, tmp_path / "ds", settings)
-    assert not (tmp_path / "ds/manifest.json").exists()
-    preprocess(discover([str(path)]), tmp_path / "ds", settings)
-
-
-def test_a_corrupt_event_stops_the_run_and_keeps_the_good_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    good, bad = make_file(tmp_path / "good.h5", events=20), make_file(tmp_path / "bad.h5", events=20, seed=1)
-    run("--input", good, "--output", tmp_path / "ds")
-    (tmp_path / "ds/manifest.json").unlink()
-    with h5py.File(bad, "r+") as file:
-        file["ECAL"][7, 0, 0, 0] = -1
-    told = refusal(capsys, run, "--input", good, bad, "--output", tmp_path / "ds")
-    assert f"{bad}: event 7" in told
-    assert not (tmp_path / "ds/manifest.json").exists()
-    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
-        read_manifest(tmp_path / "ds")
-    with h5py.File(bad, "r+") as file:
-        file["ECAL"][7, 0, 0, 0] = 0
-    run("--input", good, bad, "--output", tmp_path / "ds")
-    assert "1 of 2 pieces to do" in capsys.readouterr().out
-    assert read_manifest(tmp_path / "ds").events["written"] == 40
 
 
 def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -326,6 +244,11 @@ def test_bad_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "--workers is 0" in refusal(capsys, run, "--input", path, *out, "--workers", 0)
     assert "Beam does not take --runner=No" in refusal(capsys, run, "--input", path, *out, "--beam-option", "runner=No")
     assert "matches none of the 1 input" in refusal(capsys, run, "--input", path, *out, "--split-file", "test=b*")
+    for option, share in (("--max-bad-events", 2.0), ("--max-bad-files", -0.5), ("--max-bad-files", "nan")):
+        assert f"{option} is {share}, expected a share" in refusal(capsys, run, "--input", path, *out, option, share)
+    assert "--on-bad-file 'keep' is unknown; known: stop, skip" in refusal(
+        capsys, run, "--input", path, *out, "--on-bad-file", "keep"
+    )
     assert "no shower is above the cut" in refusal(capsys, run, "--input", path, *out, "--cut-gev", 1e6)
     assert not (tmp_path / "ds/manifest.json").exists()
 
@@ -368,7 +291,7 @@ def test_a_full_disk(tmp_path: Path, small_disk: Callable[[int], Path], capsys: 
 def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, damage: str) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     run("--input", path, "--output", tmp_path / "ds")
-    whole = _content(tmp_path / "ds")
+    whole = files_of(tmp_path / "ds")
     manifest = tmp_path / "ds/manifest.json"
     shard = tmp_path / "ds" / read_manifest(tmp_path / "ds").shards[0].name
     document = json.loads(manifest.read_text())
@@ -390,10 +313,4 @@ def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path, dam
     with pytest.raises(InputError, match=str(named)):
         read_manifest(tmp_path / "ds")
     run("--input", path, "--output", tmp_path / "ds")
-    assert _content(tmp_path / "ds") == whole
-
-
-def test_splits_of_the_dataset_are_those_of_the_rule(tmp_path: Path) -> None:
-    run("--input", make_file(tmp_path / "a.h5", events=100), "--output", tmp_path / "ds")
-    manifest = read_manifest(tmp_path / "ds")
-    assert {shard.split for shard in manifest.shards} == set(SPLITS)
+    assert files_of(tmp_path / "ds") == whole

@@ -11,16 +11,16 @@ import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers
 
 from calopipe.showers.cells import Showers
-from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 from preprocessing import records
 from preprocessing.reading import decode, decode_hits
+from preprocessing.showers.encoding import encode
 
 
 def test_a_record_is_a_tensorflow_example() -> None:
     showers = make_showers(events=2)
     labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    encoded = list(records.encode(Hits.of(showers.cells), *labels, np.array([7, 9])))
+    encoded = list(encode(Hits.of(showers.cells), *labels, np.array([7, 9])))
     example = tf.train.Example.FromString(encoded[1])
     feature = example.features.feature
     dense = np.zeros(SMALL_GEOMETRY.cells, np.float32)
@@ -44,38 +44,21 @@ def test_index_type_counts_every_cell() -> None:
     assert records.index_type(256 * 256 + 1) == "int32"
 
 
-@pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])  # indices of two and of four bytes
-def test_decoding_gives_the_showers_back(tmp_path: Path, shape: tuple[int, int, int]) -> None:
-    geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
-    path = make_file(tmp_path / "a.h5", events=12, geometry=geometry)
-    manifest = make_dataset(tmp_path / "ds", path)
-    showers = open_showers(path).read()
-    for split in ("train", "validation", "test"):
-        names = [str(tmp_path / "ds" / shard.name) for shard in manifest.shards if shard.split == split]
-        for record in tf.data.TFRecordDataset(names) if names else []:
-            event = tf.train.Example.FromString(record.numpy()).features.feature["event"].int64_list.value[0]
-            found = decode(tf.stack([record, record]), manifest)
-            for row in range(2):
-                np.testing.assert_allclose(found["cells"][row], showers.cells[event] * 2)  # in units of 0.02 GeV
-                assert found["energy_gev"][row] == showers.energy_gev[event]
-                assert found["mtheta_rad"][row] == showers.mtheta_rad[event]
-
-
 def _encoded(showers: Showers) -> tf.Tensor:
     """The records (N,) of `showers`, as they are in the shards."""
     labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    return tf.constant(list(records.encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
+    return tf.constant(list(encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
 
 
-@pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])
+@pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])  # indices of two and of four bytes
 def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, int, int]) -> None:
-    """Scattered into empty showers they are those of the file and those of `decode`, in a graph as well."""
+    """Scattered into empty showers they are those that were encoded and those of `decode`, in a graph as well."""
     geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
-    path = make_file(tmp_path / "a.h5", events=12, geometry=geometry)
-    manifest = make_dataset(tmp_path / "ds", path)
+    manifest = make_dataset(tmp_path / "ds", make_file(tmp_path / "a.h5", events=12, geometry=geometry))
     showers = make_showers(events=12, geometry=geometry)
     encoded = _encoded(showers)
     dense = decode(encoded, manifest)
+    assert dense.keys() == {"cells", "energy_gev", "theta_rad", "mtheta_rad"}
     in_graph = tf.function(lambda records: decode_hits(records, manifest))
     for decoded in (decode_hits(encoded, manifest), in_graph(encoded)):
         found = {name: tensor.numpy() for name, tensor in decoded.items()}
@@ -92,6 +75,7 @@ def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, i
         assert (found["cell"][found["cell"] < 0] == -1).all()
         for label in ("energy_gev", "theta_rad", "mtheta_rad"):
             np.testing.assert_array_equal(found[label], getattr(showers, label))
+            np.testing.assert_array_equal(dense[label], getattr(showers, label))
 
 
 @pytest.mark.parametrize(

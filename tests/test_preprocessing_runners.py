@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
-from servers import PRISM, flink_job_server, go_tool
+from commands import files_of
+from servers import PRISM, go_tool
 from showers import make_file
 
 from calopipe.errors import InputError
-from calopipe.events.contents import MEMORY
 from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest, require_unaltered
 
@@ -28,11 +28,6 @@ def _command(source: Path, output: Path, *options: str) -> list[str]:
         sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output),
         "--shard-events", "20", *options,
     ]  # fmt: skip
-
-
-def _content(folder: Path) -> dict[str, bytes]:
-    files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +42,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_processes(source: Path, tmp_path: Path) -> None:
     subprocess.run(_command(source, tmp_path, "--workers", "2"), check=True, capture_output=True)
-    assert _content(tmp_path) == _content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
 
 
 @pytest.mark.timeout(900)  # a first build is slow
@@ -55,15 +50,7 @@ def test_prism(source: Path, tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]
     subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=600)
-    assert _content(tmp_path) == _content(source / "dataset")
-
-
-@pytest.mark.timeout(900)  # the job server is a download of 300 MB the first time
-def test_flink(source: Path, tmp_path: Path) -> None:
-    options = ("runner=FlinkRunner", f"flink_job_server_jar={flink_job_server()}", "environment_type=LOOPBACK")
-    beam = [word for option in options for word in ("--beam-option", option)]
-    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=800)
-    assert _content(tmp_path) == _content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")
 
 
 def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path) -> None:
@@ -75,7 +62,7 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
     forks = multiprocessing.get_context("forkserver")
     forks.set_forkserver_preload(["preprocessing.__main__", "preprocessing.pipeline", "apache_beam"])
     arguments = _command(source, output := tmp_path / "ds")[3:]
-    whole = _content(source / "dataset")
+    whole = files_of(source / "dataset")
 
     def files() -> int:
         return sum(path.is_file() and path.suffix != ".partial" for path in output.rglob("*"))
@@ -98,7 +85,7 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
         assert manifest.events["written"] == 140
         shutil.rmtree(output)  # the next begins anew
     subprocess.run(_command(source, output), check=True, capture_output=True)
-    assert {name: data for name, data in _content(output).items() if not name.endswith(".partial")} == whole
+    assert files_of(output) == whole
 
 
 def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> None:
@@ -106,4 +93,4 @@ def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> No
     for run in runs:
         _, told = run.communicate(timeout=600)
         assert run.returncode == 0, told
-    assert _content(tmp_path) == _content(source / "dataset")
+    assert files_of(tmp_path) == files_of(source / "dataset")

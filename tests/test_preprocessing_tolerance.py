@@ -7,7 +7,6 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
@@ -18,14 +17,16 @@ from showers import make_file, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import Tolerance
-from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import shards
-from preprocessing.dataset import DROPPED, Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
+from preprocessing.manifest import DROPPED
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 
 _SKIP = ("--on-bad-event", "skip", "--max-bad-events", "0.1")
 BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "out_of_range", 22: "nan"}
@@ -74,18 +75,27 @@ def test_other_readers_take_the_same_events(tmp_path: Path) -> None:
     assert mask.sum() == read_manifest(tmp_path / "ds").count("all") == 53
 
 
-def test_by_default_a_corrupt_event_stops_the_run_with_its_place(
+def test_by_default_a_corrupt_event_stops_the_run_with_its_place_and_good_work_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = _corrupt(tmp_path / "a.h5")
-    told = refusal(capsys, run, "--input", path, "--output", tmp_path / "ds")
+    good, path = make_file(tmp_path / "good.h5", events=20, seed=1), _corrupt(tmp_path / "a.h5")
+    run("--input", good, "--output", tmp_path / "ds")
+    (tmp_path / "ds/manifest.json").unlink()
+    common = ("--input", good, path, "--output", tmp_path / "ds")
+    told = refusal(capsys, run, *common)
     assert f"{path}: event 20: energy is -5.0" in told  # labels are looked at first
     assert "--on-bad-event skip" in told
     showers = make_showers(events=60)
     cells = showers.cells.copy()
     cells[41, 0, 0, 0] = np.nan
-    told = refusal(capsys, run, "--input", write_file(path, showers, ECAL=cells), "--output", tmp_path / "ds")
-    assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in told
+    write_file(path, showers, ECAL=cells)
+    assert f"{path}: event 41: ECAL holds nan in 1 cell(s)" in refusal(capsys, run, *common)
+    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
+        read_manifest(tmp_path / "ds")
+    write_file(path, showers)
+    run(*common)
+    assert "1 of 2 pieces to do" in capsys.readouterr().out
+    assert read_manifest(tmp_path / "ds").events["written"] == 80
 
 
 def test_past_the_limit_a_run_stops_all_the_same_and_keeps_its_work(
@@ -118,12 +128,13 @@ def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(
 def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
     """One that is still being copied is found out, and once it is whole nothing of it is missing."""
     paths = [make_file(tmp_path / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
-    tolerance = Tolerance(bad_file="skip", max_bad_files=0.5)
+    tolerance = Tolerance(on_bad_file="skip", max_bad_files=0.5)
     found = discover([str(path) for path in paths], tolerance=tolerance)
     whole = paths[1].read_bytes()
     paths[1].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match=r"1\.h5: changed while it was read"):
         preprocess(found, tmp_path / "ds", Settings(), tolerance=tolerance)
+    assert not (tmp_path / "ds/manifest.json").exists()
     paths[1].write_bytes(whole)
     manifest = preprocess(discover([str(path) for path in paths]), tmp_path / "ds", Settings(), tolerance=tolerance)
     assert manifest.events["written"] == 120
@@ -148,7 +159,7 @@ def test_a_small_file_of_corrupt_events_alone_is_within_the_limit(tmp_path: Path
 
 def test_shares_are_shares() -> None:
     for share, total, most in ((0.01, 60, 1), (0.07, 100, 7), (0.29, 100, 29), (0.5, 5, 2), (1, 7, 7), (0, 100, 0)):
-        tolerance = Tolerance(bad_event="skip", max_bad_events=share)
+        tolerance = Tolerance(on_bad_event="skip", max_bad_events=share)
         tolerance.require("event", most, total, "first")
         with pytest.raises(InputError, match="are corrupt"):
             tolerance.require("event", most + 1, total, "first")
@@ -222,20 +233,6 @@ def test_nothing_usable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "none of the 1 input files" in refusal(capsys, run, "--input", damaged, *common)
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"--max-bad-events": 2}, "--max-bad-events is 2"),
-        ({"--max-bad-files": -0.5}, "--max-bad-files is -0.5"),
-        ({"--max-bad-files": "nan"}, "--max-bad-files is nan"),
-    ],
-)
-def test_bad_limits(tmp_path: Path, capsys: pytest.CaptureFixture[str], options: dict[str, Any], told: str) -> None:
-    path = make_file(tmp_path / "a.h5", events=5)
-    pairs = [text for pair in options.items() for text in pair]
-    assert told in refusal(capsys, run, "--input", path, "--output", tmp_path / "ds", *pairs)
-
-
 def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
     path = make_file(tmp_path / "a.h5", events=60)
     with h5py.File(path, "r+") as file:
@@ -247,11 +244,6 @@ def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert [line for line in done.stderr.splitlines() if "event 33" in line] == [done.stderr.splitlines()[-1]]
-
-
-def test_a_file_that_vanishes_is_no_corrupt_file(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file"):
-        open_showers(tmp_path / "none.h5")
 
 
 def test_plans_do_nothing_once_one_has_stopped_the_run(tmp_path: Path) -> None:

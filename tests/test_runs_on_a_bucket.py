@@ -60,7 +60,7 @@ def _placed(name: str) -> str:
 def _same_run(found: Path, expected: Path) -> None:
     """Two runs left the same files, and the same bytes in all that do not say when and for how long they ran."""
     one, other = ({_placed(name): place / name for name in storage.listing(place)} for place in (found, expected))
-    left_out = {f"dataset/{MEMORY}", "dataset/checked.json", ""}  # of paths, and of files on a disk
+    left_out = {f"dataset/{MEMORY}", ""}  # of paths, and of files on a disk
     assert one.keys() - left_out == other.keys() - left_out
     timed = {"run.json", "index.html", "generated.h5"} | {
         f"{folder}{name}"

@@ -14,10 +14,9 @@ from typing import Any
 import pytest
 
 from calopipe import mirror, storage
-from calopipe.documents import Form
+from calopipe.documents import DocumentError, Form, read_json
 from calopipe.errors import InputError
 from calopipe.gcs import GcsPath, _matches
-from calopipe.storage import DocumentError
 
 
 @pytest.mark.parametrize("text", ["", "s3://bucket/a", "file:///a", "GS://bucket/a", "gs:/bucket/a", "gs:///a"])
@@ -200,7 +199,7 @@ def test_a_document_of_another_kind_or_version_is_refused(tmp_path: Path, conten
         whole = json.dumps(content) if isinstance(content, dict) else content
         path.write_bytes(whole if isinstance(whole, bytes) else whole.encode())
     with pytest.raises(DocumentError, match=told):
-        storage.read_json(path, "card", "old card", schema_version=2)
+        read_json(path, "card", "old card", schema_version=2)
 
 
 def test_a_document_stands_for_the_request_that_it_was_made_for(tmp_path: Path) -> None:
@@ -209,16 +208,16 @@ def test_a_document_stands_for_the_request_that_it_was_made_for(tmp_path: Path) 
     document = form.write(path, {"request": "r", "value": 1})
     assert document == {"kind": "card", "schema_version": 2, "request": "r", "value": 1}
     assert form.read(path) == form.standing(path, "r") == document
-    assert storage.read_json(path, "deck", "card", schema_version=2) == document
+    assert read_json(path, "deck", "card", schema_version=2) == document
     assert form.standing(path, "s") is None
     assert Form("card", 3).standing(path, "r") is None
 
 
 def test_temporary_files_are_kept_from_other_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    assert mirror.own_temporary().stat().st_mode & 0o777 == 0o700
-    assert mirror.own_temporary() == tmp_path / f"calopipe-{os.getuid()}"
+    assert mirror._own_temporary().stat().st_mode & 0o777 == 0o700
+    assert mirror._own_temporary() == tmp_path / f"calopipe-{os.getuid()}"
     other = os.getuid() + 1
     monkeypatch.setattr("os.getuid", lambda: other)  # whose folder is made by this one
     with pytest.raises(InputError, match=f"calopipe-{other}: belongs to another user"):
-        mirror.own_temporary()
+        mirror._own_temporary()

@@ -20,8 +20,8 @@ from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
 from preprocessing.dataset import read_manifest
-from preprocessing.inputs import discover
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.inputs import discover
 from training import __main__ as command
 from training.configs import named_config
 from training.folder import read_card

@@ -18,9 +18,9 @@ from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import SKIP, STOP, Tolerance
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.asked.conditions import Conditions, Events, LabelsAlone, conditions_of
 from training.generation import EXTRAPOLATE, generate
 
@@ -58,7 +58,7 @@ def files(tmp_path: Path) -> list[Path]:
 
 
 def _dataset(files: list[Path], output: Path, selection: Selection) -> Path:
-    tolerance = Tolerance(bad_event=SKIP, max_bad_events=0.5)
+    tolerance = Tolerance(on_bad_event=SKIP, max_bad_events=0.5)
     found = discover([str(file) for file in files], selection.geometry, tolerance=tolerance)
     preprocess(found, output, Settings(selection, 1e-5, shard_events=20), tolerance=tolerance)
     return output

@@ -20,7 +20,7 @@ from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_layers, small_dataset
 
 from calopipe.errors import InputError
-from preprocessing.dataset import ShowerManifest
+from preprocessing.showers.manifest import ShowerManifest
 from training import __main__ as command
 from training import folder
 from training.configs import RunOptions, named_config

@@ -20,9 +20,10 @@ from calopipe.events.splits import SplitRule
 from calopipe.labels import PARTICLE
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
-from preprocessing.dataset import Settings, read_manifest
-from preprocessing.inputs import discover
+from preprocessing.dataset import read_manifest
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training import folder
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
 from training.folder import Card, read_card

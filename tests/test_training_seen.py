@@ -14,9 +14,9 @@ from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.pipeline import preprocess
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training import folder
 from training.asked.conditions import Conditions
 from training.folder import Card, read_card

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from calopipe.flow.mechanics import kinetic_energy, transverse, unsettled, wake
-from calopipe.flow.strouhal import strouhal
+from calopipe.flow.mechanics import kinetic_energy, strouhal, transverse, unsettled, wake
 from validation.flow import measures
 from validation.flow.measures import Array
 

@@ -10,9 +10,9 @@ from contextlib import nullcontext
 from functools import partial
 
 from calopipe import storage
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
-from calopipe.options import add_settings, given, settings_of
+from calopipe.options import CommandParser, add_settings, given, settings_of
 from training.asked import commands as showers
 from training.challenge import commands as challenge
 from training.configs import RunOptions, add_config, config_of

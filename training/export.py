@@ -16,7 +16,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from calopipe import storage
-from calopipe.documents import Form, stands
+from calopipe.documents import DocumentError, Form, stands
 from calopipe.errors import InputError
 from calopipe.progress import say
 from training.folder import Card
@@ -125,7 +125,7 @@ def _identity_of_saved_model(output: Path) -> Any:
     """The identity that an export was written with; None where `output` is no export."""
     try:
         return _FORM.read(output / CARD)
-    except (storage.DocumentError, NotADirectoryError):
+    except (DocumentError, NotADirectoryError):
         return None
 
 

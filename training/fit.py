@@ -17,10 +17,9 @@ from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
 from calopipe.storage import Location
-from preprocessing.dataset import MANIFEST, read_manifest, require_unaltered
+from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unaltered
 from preprocessing.manifest import Manifest
 from preprocessing.reading import steps_per_epoch
-from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig, RunOptions
 from training.engine.profile import trace

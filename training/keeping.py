@@ -15,9 +15,8 @@ from calopipe import mirror, storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.storage import Location
-from preprocessing.dataset import read_manifest
+from preprocessing.dataset import at_hand, read_manifest
 from preprocessing.manifest import Manifest
-from preprocessing.staging import at_hand
 from training import folder
 from training.configs import FitConfig
 from training.folder import Card

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
-from calopipe.errors import CommandParser, InputError, run_command
+from calopipe.errors import InputError, run_command
 from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
-from calopipe.showers.selection import Selection, add_selection
+from calopipe.options import CommandParser, given
+from calopipe.showers.selection import Reading, add_selection
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _SHOWN = 5  # criteria
 _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
 # What only showers, and only flows, are asked for.
 _OF_SHOWERS = (
-    "incumbent", "training", "training_split", "split", "dataset", "split_file", "geometry", "cut_gev",
+    "incumbent", "training", "training_split", "split", "dataset", "split_files", "geometry", "cut_gev",
     "on_bad_event", "challenge", "classifier", "timing", "seed",
 )  # fmt: skip
 _OF_FLOWS = ("floor",)
@@ -136,7 +137,8 @@ def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     return validate(
         _files(options.reference), _files(options.candidate), output,
         incumbent=_files(options.incumbent), training=_files(options.training), training_split=options.training_split,
-        selection=Selection.of(options), grade=options.grade, challenge=_asked(options), seed=options.seed,
+        selection=Reading(**given(Reading, options)).selection(options.split),
+        grade=options.grade, challenge=_asked(options), seed=options.seed,
     )  # fmt: skip
 
 
@@ -164,11 +166,11 @@ def _asked(options: argparse.Namespace) -> Asked | None:
 
     files = {name: getattr(options, name) for name in ("classifier", "timing")}
     if not options.challenge:
-        for name, given in files.items():
-            if given:
-                raise InputError(f"--{name} {given}: is for the table of --challenge; give that too")
+        for name, file in files.items():
+            if file:
+                raise InputError(f"--{name} {file}: is for the table of --challenge; give that too")
         return None
-    return Asked.read(**{name: storage.location(given) if given else None for name, given in files.items()})
+    return Asked.read(**{name: storage.location(file) if file else None for name, file in files.items()})
 
 
 command = partial(run_command, main)  # the console script

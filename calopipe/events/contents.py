@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from calopipe import storage
-from calopipe.documents import Form
+from calopipe.documents import DocumentError, Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
 from calopipe.storage import Location
@@ -68,7 +68,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
     No files where there is no folder, or its document cannot be read.
     """
     if folder is not None:
-        with suppress(storage.DocumentError, KeyError):
+        with suppress(DocumentError, KeyError):
             document = _MEMORY_FORM.read(folder / MEMORY)
             return {name: document[name] for name in ("geometry", "files")}
     return {"geometry": None, "files": {}}

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from calopipe.errors import InputError
+from calopipe.options import check_settings, option, setting
 
 # Why an event is corrupt. A flaw is an index into this.
 FLAWS = ("none", "nan", "negative", "out_of_range")
@@ -20,36 +21,41 @@ class BadFileError(InputError):
     """A file that cannot be read as what it should hold: incomplete, or in no known layout."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Tolerance:
     """What a run does about corrupt input: `stop` at it, or `skip` and record it.
 
     A run that skips still stops if more than the share `max_bad_events` of the events or `max_bad_files` of the files
-    is corrupt. One corrupt event or file is always allowed, unless the share is 0. `copies` says what happens to
-    showers that another one before is equal to: stop, skip or keep. `doubt` says whether a file that is not plausible
-    is to stop a run, or warn.
+    is corrupt. One corrupt event or file is always allowed, unless the share is 0.
     """
 
-    bad_event: str = STOP
-    bad_file: str = STOP
-    max_bad_events: float = 0.01
-    max_bad_files: float = 0.1
-    copies: str = SKIP
-    doubt: str = WARN
+    on_bad_event: str = setting(
+        STOP,
+        known=(STOP, SKIP),
+        help="What to do about an event with NaN, negative or impossible values: stop, or skip it.",
+    )
+    on_bad_file: str = setting(
+        STOP, known=(STOP, SKIP), help="What to do about a file that cannot be read as showers: stop, or skip it."
+    )
+    max_bad_events: float = setting(
+        0.01, help="Stop, although corrupt events are skipped, past this share of the events."
+    )
+    max_bad_files: float = setting(0.1, help="Stop, although corrupt files are skipped, past this share of the files.")
+    on_doubt: str = setting(
+        WARN,
+        known=(STOP, WARN),
+        help="What to do about a file whose unit, scale or labels are not plausible: stop, or warn.",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("bad_event", "bad_file"):
-            if getattr(self, name) not in (STOP, SKIP):
-                raise InputError(f"--on-{name.replace('_', '-')} is {getattr(self, name)!r}, expected stop or skip")
-        if self.doubt not in (STOP, WARN):
-            raise InputError(f"--on-doubt is {self.doubt!r}, expected stop or warn")
+        check_settings(self)
         for name in ("max_bad_events", "max_bad_files"):
             if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"--{name.replace('_', '-')} is {getattr(self, name)}, expected a share, 0 to 1")
+                raise InputError(f"{option(name)} is {getattr(self, name)}, expected a share, 0 to 1")
 
     def require_none(self, what: str, first: str) -> None:
         """Raise InputError, with the `first` case, if a corrupt event or file (`what`) is to stop the run."""
-        if (self.bad_event if what == "event" else self.bad_file) == STOP:
+        if (self.on_bad_event if what == "event" else self.on_bad_file) == STOP:
             or_skip = f"; {CORRECT_OR_SKIP}" if what == "event" else ", or leave such files out with --on-bad-file skip"
             raise InputError(first + or_skip)
 

@@ -25,7 +25,7 @@ from calopipe.storage import Location
 FloatArray = npt.NDArray[np.float32]
 
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
-_SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T", "step": "T"}
+_SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T"}
 _ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
 START_SEEN = "start_seen"  # attribute of a roll-out: whether its model was trained on the simulation it starts from
 CHUNK_FRAMES = 16  # best written together
@@ -61,16 +61,14 @@ class Flow:
 class FlowFile(Flow):
     """A file whose layout has been checked; its frames are read and checked on demand.
 
-    `time` (T,) of the frames is in D/U, `step` (T,) counts the solver's steps. `from_model` says whether a model made
-    the frames, whose fingerprint then is the attribute `model`, and `start_seen` whether it was trained on the
-    simulation that it started from.
+    `time` (T,) of the frames is in D/U. `from_model` says whether a model made the frames, whose fingerprint then is
+    the attribute `model`, and `start_seen` whether it was trained on the simulation that it started from.
     """
 
     path: Location
     from_model: bool
     start_seen: bool
     time: npt.NDArray[np.float64]
-    step: npt.NDArray[np.int64]
 
     def frames(self, first: int, stop: int) -> FloatArray:
         """Velocities of the frames `first` to `stop` as they are stored, good or bad, (n, x, y, 2) in U."""
@@ -101,8 +99,8 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             if name not in file.attrs or not np.isfinite(file.attrs[name]).all():
                 _refuse(path, f"no attribute {name}, or it is not a finite number")
         frames, *shape, components = file[FRAMES].shape
-        solid, time, step = file["solid"][()].astype(bool), file["time"][()], file["step"][()]
-        if components != 2 or solid.shape != tuple(shape) or {len(time), len(step)} != {frames}:
+        solid, time = file["solid"][()].astype(bool), file["time"][()]
+        if components != 2 or solid.shape != tuple(shape) or len(time) != frames:
             _refuse(path, f"velocity {file[FRAMES].shape}, solid {solid.shape} and time {time.shape} do not fit")
         if frames < least_frames:
             _refuse(path, f"{frames} frames, at least {least_frames} are needed")
@@ -121,7 +119,6 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             from_model="model" in file.attrs,
             start_seen=bool(file.attrs.get(START_SEEN, False)),
             time=time,
-            step=step,
         )
 
 

@@ -5,36 +5,31 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 
 Array = npt.NDArray[np.float64]
 
-EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
 _SMALLEST_SQUARE = 1e-7  # keeps the square root away from zero, as the reference does
-
-
-def angle_of_projections(in_x: Array, in_y: Array) -> FloatArray:
-    """The reference's angle (N,) in rad of showers summed along y, `in_x` (N, x, layer), and along x, `in_y`.
-
-    In units of the index (`ecal_angle`, svalleco/3Dgan): the slope of the line from the shower's barycentre to each
-    layer's, averaged over the layers that hold energy with the layer's depth as the weight. It is biased towards pi/2,
-    which a shower along the layers' axis reads. A shower without energy reads 100.
-    """
-    x, y, depth = (np.arange(n, dtype=np.float64) + 0.5 for n in (in_x.shape[1], in_y.shape[1], in_x.shape[2]))
-    return angle_of_moments(in_x.sum(axis=1), np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y), depth)
 
 
 def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
     """The measured angle (N,) of showers of this calorimeter, as it is recorded: a label that models are trained on.
 
-    Where all layers are alike this is the reference's definition, in units of the index. Where layers are listed, the
-    same in space, from the places of the cells in mm. Layers whose cells all go round the axis tell nothing of the
-    angle and are left out; a shower with energy in no others reads pi/2.
+    Where all layers are alike this is the reference's definition (`ecal_angle`, svalleco/3Dgan), in units of the index:
+    the slope of the line from the shower's barycentre to each layer's, averaged over the layers that hold energy with
+    the layer's depth as the weight. It is biased towards pi/2, which a shower along the layers' axis reads. A shower
+    without energy reads 100.
+
+    Where layers are listed, the same in space, from the places of the cells in mm. Layers whose cells all go round the
+    axis tell nothing of the angle and are left out; a shower with energy in no others reads pi/2.
     """
     if not geometry.layers:
-        return angle_of_projections(*hits.projections())
+        in_x, in_y = hits.projections()
+        x, y, depth = (np.arange(n, dtype=np.float64) + 0.5 for n in geometry.shape)
+        moments = np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y)
+        return angle_of_moments(in_x.sum(axis=1), *moments, depth)
     where, layers = positions(geometry), geometry.shape[2]
     place, layer = np.divmod(hits.cell, layers)
     to, size = hits.row * layers + layer, len(hits) * layers

@@ -18,6 +18,7 @@ FloatArray = npt.NDArray[np.float32]
 
 # The reference stores deposits as GeV x 50 (svalleco/3Dgan), which brings a shower's sum near its incident energy.
 REFERENCE_UNIT_GEV = 0.02
+EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
 
 # Radiation lengths in mm: Particle Data Group, Review of Particle Physics, "Atomic and nuclear properties".
 RADIATION_LENGTHS_MM = {
@@ -157,6 +158,11 @@ class Geometry:
     def cells(self) -> int:
         """Number of places for cells in one shower: the product of `shape`."""
         return int(np.prod(self.shape))
+
+    @property
+    def voxels(self) -> int:
+        """Number of cells that exist."""
+        return sum(layer.cells[0] * layer.cells[1] for layer in self.every_layer)
 
     @property
     def rings(self) -> bool:

@@ -24,11 +24,6 @@ _FILE = ".toml"
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
-def voxels(geometry: Geometry) -> int:
-    """Number of cells that exist."""
-    return sum(layer.cells[0] * layer.cells[1] for layer in geometry.every_layer)
-
-
 def settled(text: str) -> str:
     """The value of `--geometry` with a file or a name replaced by what it describes, as JSON; else as it is.
 
@@ -191,13 +186,13 @@ def geometry_of(
     cells = tuple(map(int, shape))
     if given is None and described is None:
         missing = tuple(name for name in names if name not in {*stated, *values})
-        if beside is not None and missing and cells in {beside.shape, (voxels(beside),)}:
+        if beside is not None and missing and cells in {beside.shape, (beside.voxels,)}:
             return with_values(beside, stated | values), missing if len(cells) == 3 else (), "model's"
         if len(cells) == 3:
             return with_values(replace(REFERENCE_GEOMETRY, shape=cells), stated | values), missing, "reference's"
     geometry = given or described or _known_of(cells[0])
     unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
-    expected = (voxels(geometry),) if len(cells) == 1 else geometry.shape
+    expected = (geometry.voxels,) if len(cells) == 1 else geometry.shape
     if cells != expected:
         raise BadFileError(
             f"its showers have {cells} cells, the geometry has {expected}; give the --geometry of this file"
@@ -208,7 +203,7 @@ def geometry_of(
 def _known_of(count: int) -> Geometry:
     """The known calorimeter with so many voxels."""
     for geometry in known().values():
-        if voxels(geometry) == count:
+        if geometry.voxels == count:
             return geometry
-    sizes = ", ".join(f"{voxels(detector)} ({name})" for name, detector in known().items())
+    sizes = ", ".join(f"{detector.voxels} ({name})" for name, detector in known().items())
     raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.toml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import h5py
 import numpy as np
@@ -14,17 +15,16 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import Header, distinct, remembered_hashes
 from calopipe.events.hdf5 import opened_file
-from calopipe.events.splits import Digests
+from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP, BadFileError
 from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Geometry, Showers
-from calopipe.showers.detectors import geometry_of, voxels
-from calopipe.showers.flaws import Flaws, flaws_of_hits, flaws_of_label
-from calopipe.showers.hits import Hits
+from calopipe.showers.detectors import geometry_of
+from calopipe.showers.hits import Flaws, Hits, event_digests, flaws_of_hits, flaws_of_label
 from calopipe.showers.layouts import ENERGIES, VOXELS, read_labels
 from calopipe.showers.positions import voxel_order
-from calopipe.showers.selection import Examined, Selection
+from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,58 @@ MADE_BY = "made_by"  # attribute of generated showers: how their model was train
 CUT = "cut_gev"  # and this the cut of the showers whose labels they have
 _PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
 _FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
+
+
+@dataclass(frozen=True)
+class Examined:
+    """Showers of a file that follow one another, as they are stored, and what a `selection` makes of each.
+
+    `file` is the name of their file, `first` the index of the first of them there. Cells are (n, x, y, layer) in the
+    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. What is not asked for is not computed.
+    """
+
+    selection: Selection
+    file: str
+    geometry: Geometry
+    first: int
+    cells: FloatArray
+    energy_gev: FloatArray
+    theta_rad: FloatArray
+    more: MoreLabels
+    label_flaws: Flaws
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    @cached_property
+    def hits(self) -> Hits:
+        return Hits.of(self.cells)
+
+    @cached_property
+    def digests(self) -> Digests:
+        """(n,), `calopipe.events.splits`."""
+        return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
+
+    @cached_property
+    def flaws(self) -> Flaws:
+        """What is wrong with each, (n,): with its cells or, where these are good, with its labels."""
+        in_cells = flaws_of_hits(self.hits)
+        return np.where(in_cells != 0, in_cells, self.label_flaws)
+
+    @cached_property
+    def above_cut(self) -> npt.NDArray[np.bool_]:
+        return self.selection.above_cut(self.hits, self.geometry)
+
+    @cached_property
+    def in_split(self) -> npt.NDArray[np.bool_]:
+        """Whether each is in the split, (n,)."""
+        rule, split = self.selection.rule, self.selection.split
+        return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
+
+    @cached_property
+    def kept(self) -> npt.NDArray[np.bool_]:
+        """Whether each counts, (n,). A selection that stops at corrupt showers keeps them, for whoever reads them."""
+        return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
 
 
 @dataclass(frozen=True)
@@ -112,7 +164,7 @@ class ShowerFile(Header):
             flat[:, voxel_order(geometry)] = stored
             return flat.reshape(len(stored), *geometry.shape)
         cells: FloatArray = stored.astype(np.float32, copy=False)
-        if voxels(geometry) < geometry.cells:
+        if geometry.voxels < geometry.cells:
             outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
             row, place = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
             if len(row):

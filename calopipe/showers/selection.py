@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
-from calopipe.events.tolerance import SKIP, STOP
-from calopipe.labels import MoreLabels
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.events.splits import ALL, SPLITS, SplitRule
+from calopipe.events.tolerance import STOP, Tolerance
+from calopipe.options import add_settings, setting, settings_of, told
+from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import settled
-from calopipe.showers.flaws import Flaws, flaws_of_hits
-from calopipe.showers.hits import Hits, event_digests
+from calopipe.showers.hits import Hits
 from calopipe.storage import Location
 
 CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
@@ -44,110 +42,58 @@ class Selection:
         require_energy("cut_gev", self.cut_gev)
         object.__setattr__(self, "geometry", settled(self.geometry))  # not the name of a file, but what it describes
 
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Selection:
-        """The selection that the options of `add_selection` ask for."""
-        return cls(
-            split=options.split,
-            rule=SplitRule.parse(options.split_file),
-            cut_gev=options.cut_gev,
-            bad_event=options.on_bad_event,
-            geometry=options.geometry,
-            memory=storage.location(options.dataset) if options.dataset else None,
-        )
-
     def above_cut(self, hits: Hits, geometry: Geometry) -> npt.NDArray[np.bool_]:
         """Whether each event (N,) deposits more than `cut_gev` in its cells, as they are stored."""
         return np.asarray(hits.sums() > self.cut_gev / geometry.file_unit_gev)
 
 
-@dataclass(frozen=True)
-class Examined:
-    """Showers of a file that follow one another, as they are stored, and what a `selection` makes of each.
+@dataclass(frozen=True, kw_only=True)
+class _Chosen:
+    """Which showers of the files count, and which of their cells."""
 
-    `file` is the name of their file, `first` the index of the first of them there. Cells are (n, x, y, layer) in the
-    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. What is not asked for is not computed.
+    dataset: str = setting(
+        "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
+    )
+    split_files: tuple[str, ...] = setting(
+        (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
+    )
+    geometry: str = setting(
+        "",
+        metavar="[FILE|NAME][,KEY=VALUE...]",
+        help="Geometry that the files do not state: FILE.toml or a name, and NAME=VALUE,...",
+    )
+    threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
+    cut_gev: float = setting(
+        CUT_GEV, help="Showers that deposit no more GeV are dropped; 0 drops those without any energy."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Tolerance, _Chosen):  # what is chosen comes first
+    """How files of showers are read: options of the commands, parameters of the pipeline, a value between its steps.
+
+    It decides which showers count, and what is done about bad ones.
     """
 
-    selection: Selection
-    file: str
-    geometry: Geometry
-    first: int
-    cells: FloatArray
-    energy_gev: FloatArray
-    theta_rad: FloatArray
-    more: MoreLabels
-    label_flaws: Flaws
+    @property
+    def rule(self) -> SplitRule:
+        return SplitRule.parse(self.split_files)
 
-    def __len__(self) -> int:
-        return len(self.cells)
-
-    @cached_property
-    def hits(self) -> Hits:
-        return Hits.of(self.cells)
-
-    @cached_property
-    def digests(self) -> Digests:
-        """(n,), `calopipe.events.splits`."""
-        return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
-
-    @cached_property
-    def flaws(self) -> Flaws:
-        """What is wrong with each, (n,): with its cells or, where these are good, with its labels."""
-        in_cells = flaws_of_hits(self.hits)
-        return np.where(in_cells != 0, in_cells, self.label_flaws)
-
-    @cached_property
-    def above_cut(self) -> npt.NDArray[np.bool_]:
-        return self.selection.above_cut(self.hits, self.geometry)
-
-    @cached_property
-    def in_split(self) -> npt.NDArray[np.bool_]:
-        """Whether each is in the split, (n,)."""
-        rule, split = self.selection.rule, self.selection.split
-        return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
-
-    @cached_property
-    def kept(self) -> npt.NDArray[np.bool_]:
-        """Whether each counts, (n,). A selection that stops at corrupt showers keeps them, for whoever reads them."""
-        return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
+    def selection(self, split: str = ALL) -> Selection:
+        """The showers of `split`. InputError."""
+        memory = storage.location(self.dataset) if self.dataset else None
+        return Selection(split, self.rule, self.cut_gev, self.on_bad_event, self.geometry, memory)
 
 
-def add_selection(command: argparse.ArgumentParser, split_help: str, *, of_model: bool = False) -> None:
-    """Add the options that `Selection.of` reads. With `of_model` the cut is None unless given, for a model has one."""
+def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults: str) -> None:
+    """Add the options that decide which showers count; `defaults` say in words what stands for one that is left out."""
     command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
     command.add_argument(
         "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
     )
-    command.add_argument(
-        "--split-file",
-        action="append",
-        default=[],
-        metavar="SPLIT=PATTERN",
-        help=f"give whole files to a split ({', '.join(SPLITS)}) by name; otherwise each event's split follows from "
-        "its own content",
-    )
-    command.add_argument(
-        "--geometry",
-        default="",
-        metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="the calorimeter, where the files do not state it: a file .toml (docs/detectors.md), "
-        "or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev",
-    )
-    command.add_argument(
-        "--cut-gev",
-        type=float,
-        default=None if of_model else CUT_GEV,
-        metavar="E",
-        help="Monte Carlo showers that deposit E GeV or less are left out (default: "
-        + ("that of the model)" if of_model else "%(default)s, those without energy)"),
-    )
-    command.add_argument(
-        "--on-bad-event",
-        choices=(STOP, SKIP),
-        default=STOP,
-        help="what to do about an event with NaN, negative or impossible values: stop, or leave it out",
-    )
+    names = ("split_files", "geometry", "cut_gev", "on_bad_event")
+    deciding = [each for each in settings_of(Reading) if each.name in names]
+    add_settings(command, deciding, lambda each: told(each, defaults.get(each.name)))
 
 
 def require_energy(name: str, energy_gev: float) -> None:

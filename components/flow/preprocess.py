@@ -38,7 +38,7 @@ def preprocess_flow(
         from preprocessing.flow.manifest import PairSettings
         from preprocessing.pipeline import preprocess
 
-        tolerance = Tolerance(on_bad_event, on_bad_file)
+        tolerance = Tolerance(on_bad_event=on_bad_event, on_bad_file=on_bad_file)
         settings = PairSettings(SplitRule.parse(split_files), pair_step)
         inputs = settings.discover(patterns, tolerance)
         place = location(f"{output}/dataset")

@@ -19,13 +19,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe import storage
-from calopipe.errors import CommandParser, InputError, require_seed, run_command
+from calopipe.errors import InputError, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
-from calopipe.flow.mechanics import transverse, unsettled
-from calopipe.flow.strouhal import strouhal
-from calopipe.mirror import mirrored_file, told
+from calopipe.flow.mechanics import strouhal, transverse, unsettled
+from calopipe.options import CommandParser
 from calopipe.progress import progress_bar
 
 SIZE_D = (25.6, 6.4)  # of the channel
@@ -166,6 +164,27 @@ def _frames(case: Case) -> Iterator[FloatArray]:
             yield velocity.astype(np.float32)
 
 
+def _scheme(sp: Any, cell: Any, moments: tuple[Any, Any, Any], viscous: float) -> dict[str, Any]:
+    """The scheme in `moments`, the density and two momenta, and others; those of the stresses relax by `viscous`."""
+    x, y = sp.symbols("X, Y")
+    rho, qx, qy = moments
+    square, energy = x**2 + y**2, qx**2 + qy**2
+    return {
+        "velocities": list(range(9)),
+        "conserved_moments": [rho, qx, qy],
+        "polynomials": [
+            1, x, y, 3 * square - 4 * cell**2,
+            sp.Rational(1, 2) * (9 * square**2 - 21 * square * cell**2 + 8 * cell**4),
+            3 * x * square - 5 * x * cell**2, 3 * y * square - 5 * y * cell**2, x**2 - y**2, x * y,
+        ],
+        "relaxation_parameters": [0, 0, 0, *_RELAXATION, viscous, viscous],
+        "equilibrium": [
+            rho, qx, qy, -2 * rho * cell**2 + 3 * energy, rho * cell**4 - 3 * energy * cell**2,
+            -qx * cell**2, -qy * cell**2, qx**2 - qy**2, qx * qy,
+        ],
+    }  # fmt: skip
+
+
 def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
     """pylbm's simulation, which begins with the perturbed inflow everywhere; the symbols of its momenta."""
     try:
@@ -173,9 +192,8 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
         import sympy as sp  # noqa: PLC0415
     except (ImportError, RuntimeError) as error:
         raise InputError(f"pylbm is not installed here ({error}); pip install 'calopipe[flow]'") from None
-    x, y, rho, qx, qy = sp.symbols("X, Y, rho, qx, qy")
+    rho, qx, qy = sp.symbols("rho, qx, qy")
     cell = sp.symbols("lambda", constants=True)
-    square, energy = x**2 + y**2, qx**2 + qy**2
     viscous = 1 / (3 * _SPEED * case.solver_cells / case.reynolds + 0.5)
     fold = _SOLVER_CELLS * case.resolution
     (left, right), (low, high) = ((first * fold, last * fold) for first, last in case.bounds)
@@ -203,22 +221,7 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
             "space_step": 1,
             "scheme_velocity": cell,
             "parameters": {cell: 1.0},
-            "schemes": [
-                {
-                    "velocities": list(range(9)),
-                    "conserved_moments": [rho, qx, qy],
-                    "polynomials": [
-                        1, x, y, 3 * square - 4 * cell**2,
-                        sp.Rational(1, 2) * (9 * square**2 - 21 * square * cell**2 + 8 * cell**4),
-                        3 * x * square - 5 * x * cell**2, 3 * y * square - 5 * y * cell**2, x**2 - y**2, x * y,
-                    ],
-                    "relaxation_parameters": [0, 0, 0, *_RELAXATION, viscous, viscous],
-                    "equilibrium": [
-                        rho, qx, qy, -2 * rho * cell**2 + 3 * energy, rho * cell**4 - 3 * energy * cell**2,
-                        -qx * cell**2, -qy * cell**2, qx**2 - qy**2, qx * qy,
-                    ],
-                }
-            ],
+            "schemes": [_scheme(sp, cell, (rho, qx, qy), viscous)],
             "init": {rho: 0.0, qx: (along, ()), qy: (across, ())},
             "boundary_conditions": {
                 inflow: moving(1.0), walls: moving(case.wall_speed), obstacle: moving(0.0),
@@ -286,15 +289,14 @@ def main() -> None:
     require_seed(options.seed)
     if options.many < 0:
         raise InputError(f"--many is {options.many}, expected at least 0")
-    output = storage.location(options.output)
+    output = Path(options.output)
     case = Case(**{name: getattr(options, name) for name in _OPTIONS})
     todo = {output: case}
     if options.many:
         several = cases(case, options.many, options.between)
         todo = {output / f"vortex_{case.seed}_{place:02d}.h5": each for place, each in enumerate(several)}
     for place, each in todo.items():
-        with mirrored_file(place) as path:
-            print(f"{place}: is there; nothing to do" if path.exists() else told(simulate(each, path)))
+        print(f"{place}: is there; nothing to do" if place.exists() else simulate(each, place))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.grid import Grid
+from calopipe.options import check_settings, setting
 from calopipe.storage import Location, location
 from preprocessing.field import FieldSettings, Made, Plan, joined_range
 from preprocessing.inputs import Inputs
@@ -18,34 +19,30 @@ from preprocessing.manifest import Content, Manifest
 
 @dataclass(frozen=True)
 class PairSettings(FieldSettings):
-    """What preprocessing does to simulations: the frames of a pair are `step` intervals of the file apart.
+    """What preprocessing does to simulations: the frames of a pair are `pair_step` intervals of the file apart.
 
     `rule` divides simulations, not pairs, among the splits.
     """
 
-    says = frozenset({"reynolds", "flow"})
-
     rule: SplitRule = field(default_factory=SplitRule)
-    step: int = 1
-    shard_events: int = 1000
+    pair_step: int = setting(1, least=1, help="Of a flow: frames of a pair are so many intervals of the file apart.")
+    shard_events: int = setting(1000, least=1, help="Pairs of one range of a file, the piece of work of one worker.")
 
     def __post_init__(self) -> None:
-        self.require_shards()
-        if self.step < 1:
-            raise InputError(f"--pair-step is {self.step}, expected at least 1")
+        check_settings(self)
 
     def to_json(self) -> dict[str, Any]:
-        return {"pair_step": self.step, "shard_events": self.shard_events, "split_rule": asdict(self.rule)}
+        return {"pair_step": self.pair_step, "shard_events": self.shard_events, "split_rule": asdict(self.rule)}
 
     def discover(self, patterns: Sequence[str], tolerance: Tolerance, _memory: Location | None = None) -> Inputs:
         from preprocessing.flow.pairs import discover_pairs  # noqa: PLC0415  a finished dataset needs no HDF5
 
-        return discover_pairs(patterns, self.step, tolerance)
+        return discover_pairs(patterns, self.pair_step, tolerance)
 
     def read(self, plan: Plan) -> Content:
         from preprocessing.flow.pairs import read_pairs  # noqa: PLC0415
 
-        return read_pairs(location(plan.path), plan.start, plan.stop, self.step)
+        return read_pairs(location(plan.path), plan.start, plan.stop, self.pair_step)
 
     def composed(self, made: Made, common: dict[str, Any]) -> FlowManifest:
         """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""

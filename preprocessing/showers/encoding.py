@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 
 from calopipe.events.splits import Digests
 from calopipe.events.tolerance import FLAWS, SKIP
-from calopipe.labels import LabelRange, taken
+from calopipe.labels import LabelRange, MoreLabels, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import open_showers
+from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from calopipe.storage import location
-from preprocessing import records
 from preprocessing.field import Plan
 from preprocessing.manifest import Content
+from preprocessing.records import example, index_type
 from preprocessing.showers import cut
 
 
@@ -46,7 +49,7 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
         # without a measured angle in the file, that of the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
         labels = file.energy_gev[places], file.theta_rad[places], mtheta
-        encoded += records.encode(hits, *labels, places, more=taken(file.more, places))
+        encoded += encode(hits, *labels, places, more=taken(file.more, places))
         written.append(places)
         counts.append(np.diff(hits.edges()))
     kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
@@ -70,3 +73,21 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
 
 def _range(labels: FloatArray) -> list[float] | None:
     return [float(labels.min()), float(labels.max())] if len(labels) else None
+
+
+def encode(
+    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64],
+    *, more: MoreLabels | None = None,
+) -> Iterator[bytes]:  # fmt: skip
+    """The serialised `tf.train.Example` of each shower; the labels and `events`, indices in the file, are (N,)."""
+    more = more or {}
+    index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
+    value = hits.value.astype("<f4")
+    edges = hits.edges()
+    for row in range(len(hits)):
+        inside = slice(edges[row], edges[row + 1])
+        yield example(
+            energy=float(energy_gev[row]), theta=float(theta_rad[row]), mtheta=float(mtheta_rad[row]),
+            index=index[inside].tobytes(), value=value[inside].tobytes(), event=int(events[row]),
+            **{name: values[row].item() for name, values in more.items()},
+        )  # fmt: skip

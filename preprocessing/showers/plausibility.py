@@ -16,8 +16,7 @@ import numpy.typing as npt
 
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.flaws import flaws_of_hits
-from calopipe.showers.hits import Hits
+from calopipe.showers.hits import Hits, flaws_of_hits
 from calopipe.showers.layouts import ENERGIES, VOXELS
 from calopipe.showers.positions import positions
 
@@ -75,20 +74,19 @@ def look_at(file: ShowerFile) -> Look | None:
     energy = float(energies.mean(dtype=np.float64))
     along = np.cos(file.more[PHI][events]) if PHI in file.more else 1.0
     slant = float((1 / (np.sin(file.theta_rad[events].astype(np.float64)) * along)).mean())
-    sample = _sample(hits[good], slant, geometry)
+    depth, low, high = _depths(hits[good], energy, slant, geometry)
+    radius, in_x0 = _radius(hits[good], geometry)
     response = float(sums[good].mean()) * geometry.file_unit_gev / energy
-    radius, in_x0 = sample.radius_mm, sample.radius_mm * sample.x0_per_mm
     doubts: list[str] = []
-    low, high = sample.expected_x0(energy)
     label, axes = "energy in GeV", ", are the cells (N, x, y, layer)"
     if file.deposits == VOXELS:
         label, axes = f"{ENERGIES} in MeV", ""
     # of other particles, as the file names them, depth and width say nothing
     known = file.more[PARTICLE][events] if PARTICLE in file.more else _ELECTRON
     electromagnetic = bool(np.isin(np.abs(known), _ELECTROMAGNETIC).all())
-    if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= sample.depth_x0() <= high):
+    if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= depth <= high):
         doubts.append(
-            f"half the energy lies within {sample.depth_x0():.3g} X0, {low:.2g} to {high:.2g} are expected of "
+            f"half the energy lies within {depth:.3g} X0, {low:.2g} to {high:.2g} are expected of "
             f"{energy:.4g} GeV: is {label}, is x0_per_layer right{axes}, are these electromagnetic showers?"
         )
     if not any(least <= response <= most for least, most in _RESPONSES):
@@ -101,9 +99,7 @@ def look_at(file: ShowerFile) -> Look | None:
         doubts.append(f"its showers are {radius:.3g} mm wide, {in_x0:.3g} X0: are {sizes} right?")
     more = _doubt_of_energies(energies, sums[good]), _doubt_of_widths(geometry)
     doubts += [doubt for doubt in more if doubt]
-    response, depth, low, high, radius = (
-        float(f"{value:.4g}") for value in (response, sample.depth_x0(), low, high, radius)
-    )
+    response, depth, low, high, radius = (float(f"{value:.4g}") for value in (response, depth, low, high, radius))
     return Look(int(good.sum()), response, depth, (low, high), radius, tuple(doubts))
 
 
@@ -144,65 +140,44 @@ def _doubt_of_widths(geometry: Geometry) -> str:
     return f"{told}: are their cells in mm, and as many as stated?"
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """N sound showers: the edges of the layers along their axis, (layers + 1,), in radiation lengths; their energy in
-    each layer, (N, layer); their root mean square radius, and the radiation lengths of a mm.
+def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> tuple[float, float, float]:
+    """The depth in radiation lengths within which half of the energy of the showers lies, and the range in which it is
+    expected at `energy_gev`, where a shower's way through a layer is `slant` times the layer's depth.
 
-    Layers that are `listed` may be as thick as a shower is long.
+    dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5. Layers that are listed may
+    be as thick as a shower is long: the range is what would be read from them.
     """
-
-    edges_x0: Array
-    layers: Array
-    radius_mm: float
-    x0_per_mm: float
-    listed: bool
-
-    def depth_x0(self) -> float:
-        """The depth within which half of the energy of all showers lies."""
-        profile = self.layers.sum(axis=0)
-        reached = np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum()
-        return float(np.interp(0.5, reached, self.edges_x0))
-
-    def expected_x0(self, energy_gev: float) -> tuple[float, float]:
-        """The range of that depth for showers of `energy_gev`; of listed layers, as it would be read from them.
-
-        dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5.
-        """
-        edges = self.edges_x0
-        depth = np.linspace(0, edges[-1] + (_MARGIN_X0[0] if self.listed else 0), 2001)[1:]
-        bounds = []
-        for critical, earlier in zip(_CRITICAL_GEV, (_MARGIN_X0[0], -_MARGIN_X0[1]), strict=True):
-            maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
-            reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
-            if self.listed:
-                within = np.interp(edges + earlier, depth, reached, left=0.0)
-                bounds.append(float(np.interp((within[0] + within[-1]) / 2, within, edges)))
-            else:
-                bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
-        return max(bounds[0], 0.0), bounds[1]
+    edges = np.concatenate([[0.0], np.cumsum(positions(geometry).x0)]) * slant
+    profile = _in_layers(hits, hits.value).sum(axis=0)
+    half = float(np.interp(0.5, np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum(), edges))
+    depth = np.linspace(0, edges[-1] + (_MARGIN_X0[0] if geometry.layers else 0), 2001)[1:]
+    bounds = []
+    for critical, earlier in zip(_CRITICAL_GEV, (_MARGIN_X0[0], -_MARGIN_X0[1]), strict=True):
+        maximum = max(np.log(energy_gev / critical) - 0.5, 0.5)
+        reached = np.cumsum(np.exp(0.5 * maximum * np.log(depth) - 0.5 * depth))
+        if geometry.layers:
+            within = np.interp(edges + earlier, depth, reached, left=0.0)
+            bounds.append(float(np.interp((within[0] + within[-1]) / 2, within, edges)))
+        else:
+            bounds.append(float(np.interp(0.5, reached / reached[-1], depth)) - earlier)
+    return half, max(bounds[0], 0.0), bounds[1]
 
 
-def _sample(hits: Hits, slant: float, geometry: Geometry) -> _Sample:
-    """The showers `hits`, whose way through a layer is `slant` times its depth."""
-    where, layers = positions(geometry), geometry.shape[2]
-    edges = np.concatenate([[0.0], np.cumsum(where.x0)]) * slant
-    place, layer = np.divmod(hits.cell, layers)
-    to = hits.row * layers + layer
-
-    def of_layers(values: Array) -> Array:
-        return np.bincount(to, values, len(hits) * layers).reshape(len(hits), layers).astype(np.float64)
-
+def _radius(hits: Hits, geometry: Geometry) -> tuple[float, float]:
+    """The root mean square radius of the showers, in mm and in radiation lengths."""
+    where, energy = positions(geometry), _in_layers(hits, hits.value)
+    place, layer = np.divmod(hits.cell, geometry.shape[2])
     value = hits.value.astype(np.float64)
     x, y = where.x_mm[layer, place], where.y_mm[layer, place]
-    energy = of_layers(value)
-    centres = (of_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
+    centres = (_in_layers(hits, value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
     squares = float((value * where.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
+    radius_mm = float(np.sqrt(max(squares, 0.0) / energy.sum()))
     pitch = np.array([layer.pitch_mm for layer in geometry.every_layer])
-    return _Sample(
-        edges,
-        energy,
-        float(np.sqrt(max(squares, 0.0) / energy.sum())),
-        x0_per_mm=float((energy.sum(axis=0) * where.x0 / pitch).sum() / energy.sum()),
-        listed=bool(geometry.layers),
-    )
+    return radius_mm, radius_mm * float((energy.sum(axis=0) * where.x0 / pitch).sum() / energy.sum())
+
+
+def _in_layers(hits: Hits, values: npt.NDArray[Any]) -> Array:
+    """The sum of the `values` of hits, (hits,), in each layer of each shower, (N, layer)."""
+    layers = hits.shape[3]
+    to = hits.row * layers + hits.cell % layers
+    return np.bincount(to, values, len(hits) * layers).reshape(len(hits), layers).astype(np.float64)

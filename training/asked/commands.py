@@ -14,7 +14,8 @@ from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
-from calopipe.showers.selection import Selection, add_selection
+from calopipe.options import given
+from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
 
@@ -86,31 +87,30 @@ def add_to(tasks: Any) -> None:
             help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
         )
         task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
-        add_selection(task, whose, of_model=True)
+        add_selection(task, whose, cut_gev="that of the model")
 
 
-def _perform(make: Callable[[argparse.Namespace, Path, Path], None], options: argparse.Namespace) -> None:
+def _perform(make: Callable[[argparse.Namespace, Path, Path, Selection], None], options: argparse.Namespace) -> None:
     """Have `make` write what `options` ask for, of the model, to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
-        if options.cut_gev is None:
-            options.cut_gev = read_card(model).dataset["cut_gev"]
-        make(options, model, output)
+        cut = {"cut_gev": read_card(model).dataset["cut_gev"]}
+        make(options, model, output, Reading(**cut | given(Reading, options)).selection(options.split))
 
 
-def _reconstruct(options: argparse.Namespace, model: Path, output: Path) -> None:
+def _reconstruct(options: argparse.Namespace, model: Path, output: Path, selection: Selection) -> None:
     from training.generation import reconstruct  # noqa: PLC0415  TensorFlow
 
-    reconstruct(model, storage.expand(options.like), output, Selection.of(options))
+    reconstruct(model, storage.expand(options.like), output, selection)
 
 
-def _generate(options: argparse.Namespace, model: Path, output: Path) -> None:
+def _generate(options: argparse.Namespace, model: Path, output: Path, selection: Selection) -> None:
     from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
     from training.generation import generate  # noqa: PLC0415
     from training.parts import Share  # noqa: PLC0415
 
-    conditions = _conditions(options, model)
+    conditions = _conditions(options, model, selection)
     share = None if options.share is None else Share.parse(options.share)
     generate(
         model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
@@ -122,16 +122,16 @@ def _generate(options: argparse.Namespace, model: Path, output: Path) -> None:
             time_generation(model, conditions, timing)
 
 
-def _conditions(options: argparse.Namespace, model: Path) -> Any:
+def _conditions(options: argparse.Namespace, model: Path, selection: Selection) -> Any:
     """The showers that are asked for, by files or by the labels of one."""
     from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  TensorFlow
 
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
-    given = any(value is not None for value in (*one.values(), options.showers))
-    if given == bool(options.like):
+    asked = any(value is not None for value in (*one.values(), options.showers))
+    if asked == bool(options.like):
         raise InputError("expected either --like, or --energy with --showers; see python -m training generate --help")
     if options.like:
-        return conditions_of(storage.expand(options.like), Selection.of(options), read_card(model))
+        return conditions_of(storage.expand(options.like), selection, read_card(model))
     if options.showers is None or options.split != ALL:
         raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
     return LabelsAlone.one(read_card(model), options.showers, one)

@@ -8,7 +8,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.mirror import mirrored_file
 from calopipe.options import add_settings, given, settings_of
-from calopipe.showers.selection import Selection, add_selection
+from calopipe.showers.selection import Reading, add_selection
 from training.models.classifier import LEVELS, ClassifierConfig
 
 
@@ -44,7 +44,7 @@ def perform(options: argparse.Namespace) -> None:
             storage.expand(options.reference),
             storage.expand(options.candidate),
             output,
-            selection=Selection.of(options),
+            selection=Reading(**given(Reading, options)).selection(options.split),
             levels=options.level,
             **given(ClassifierConfig, options),
         )

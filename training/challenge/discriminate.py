@@ -26,11 +26,11 @@ from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
-from preprocessing.dataset import Settings
-from preprocessing.inputs import discover
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.reading import ordered_batches
+from preprocessing.showers.inputs import discover
+from preprocessing.showers.manifest import Settings
 from training.fit import fit
 from training.loading import load
 from training.models.classifier import LEVELS, ClassifierConfig

@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
-from preprocessing.flow.reading import decode_pairs
 from preprocessing.manifest import Manifest
+from preprocessing.reading import decode_pairs
 from training.models.base import Batch, Judge, Losses, Model, Rows, Tensor, ValidRange
 from training.models.randomness import Draws
 

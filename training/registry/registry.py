@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form
+from calopipe.documents import DocumentError, Form
 from calopipe.errors import InputError
 from calopipe.storage import Location
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
@@ -158,7 +158,7 @@ class Registry:
                 storage.fetched(source, names, local)
             try:
                 card = folder.read_card(local)
-            except storage.DocumentError:
+            except DocumentError:
                 raise InputError(
                     f"{source}: a model of another version of calopipe, which can neither be trained from nor compared "
                     "with; give another --registry"

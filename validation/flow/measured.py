@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from calopipe.errors import InputError
-from calopipe.flow.mechanics import kinetic_energy, transverse, unsettled, vorticity, wake
-from calopipe.flow.strouhal import LEAST_FRAMES, strouhal
+from calopipe.flow.mechanics import LEAST_FRAMES, kinetic_energy, strouhal, transverse, unsettled, vorticity, wake
 from calopipe.verdict import finite
 from validation.flow import measures
 from validation.flow.measures import Array

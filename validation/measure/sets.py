@@ -16,8 +16,8 @@ from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.labels import PARTICLE, PHI, LabelRange
 from calopipe.progress import progress_bar, say
 from calopipe.showers.cells import FloatArray, Geometry
-from calopipe.showers.files import ShowerFile, open_all
-from calopipe.showers.selection import Examined, Selection
+from calopipe.showers.files import Examined, ShowerFile, open_all
+from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from validation.measure.edges import wide
 from validation.measure.table import Labels, Rows, Table, selected

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from calopipe.showers.angle import EMPTY_SHOWER_ANGLE
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE
 
 Tensor = Any  # of whichever backend Keras runs on
 
@@ -38,7 +38,7 @@ def ecal_sum(cells: Tensor) -> Tensor:
 
 
 def ecal_angle(cells: Tensor) -> Tensor:
-    """The reference's measured angle in rad, (N,), in index units; as `calopipe.showers.angle.angle_of_projections`.
+    """The reference's measured angle in rad, (N,), in index units; as `calopipe.showers.angle.angle_of_hits`.
 
     Its gradient is bounded, which that of the definition is not: see `_centre`.
     """

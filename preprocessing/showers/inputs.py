@@ -1,0 +1,83 @@
+"""The input of a dataset of showers: files found, checked once as far as header and labels go, and remembered."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import fields, replace
+from functools import partial
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.events.contents import Header, distinct, read_memory, write_memory
+from calopipe.events.tolerance import STOP, BadFileError, Tolerance
+from calopipe.showers.detectors import settled
+from calopipe.storage import Location
+from preprocessing.inputs import InputFile, Inputs, sorted_out
+from preprocessing.manifest import BadFile
+from preprocessing.showers.plausibility import look_at
+
+logger = logging.getLogger(__name__)
+
+
+def discover(
+    patterns: Sequence[str],
+    geometry: str = "",
+    *,
+    tolerance: Tolerance | None = None,
+    memory: Location | None = None,
+) -> Inputs:
+    """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
+
+    `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
+    stamp is the same is not opened again. Raises InputError, also for showers that this
+    program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
+    are not plausible (`preprocessing.showers.plausibility`) are a warning, or an error if `tolerance` says so.
+    """
+    allowed, geometry = tolerance or Tolerance(), settled(geometry)
+    began = time.time()
+    paths = storage.expand(patterns)
+    remembered = read_memory(memory)
+    files_then = remembered["files"] if remembered["geometry"] == geometry else {}
+    known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
+    # HDF5 lets one thread read, and each would keep what memory its dense showers took
+    with ThreadPoolExecutor(1) as reader:
+        look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)
+        inputs = storage.at_once(look, paths)
+    files, bad = sorted_out(inputs, paths, allowed)
+    for file in files:
+        for doubt in file.look.doubts if file.look else ():
+            if allowed.on_doubt == STOP:
+                raise InputError(f"{file.path}: not plausible: {doubt} Correct it, or go on with --on-doubt warn")
+            logger.warning("%s: not plausible: %s", file.path, doubt)
+    resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
+    table = known | {str(file.path.absolute()): file for file in resting}
+    if memory is not None and table != known:
+        write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
+    return Inputs(tuple(distinct(files)), bad)
+
+
+def _look(
+    path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance, reader: Executor
+) -> InputFile | BadFile:
+    try:
+        stamp = storage.stamp(path)
+        remembered = known.get(str(path.absolute()))
+        if remembered is not None and stamp == remembered.stamp:
+            return replace(remembered, path=path)
+        from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+
+        file = open_showers(path, geometry, tolerance.on_bad_event)
+        file.warn_of_assumptions()
+        if file.request is not None:
+            raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
+        header = {field.name: getattr(file, field.name) for field in fields(Header)}
+        looked_at = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
+        storage.require_unchanged(path, stamp)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except BadFileError as error:
+        return BadFile(path.name, str(error))
+    return looked_at
