@@ -50,15 +50,6 @@ class Inputs:
     files: tuple[InputFile, ...]
     bad: tuple[BadFile, ...] = ()
 
-    def fingerprint(self) -> str:
-        """Names the content of the files, whatever they are called and in whatever order they come."""
-        return storage.fingerprint(sorted(file.sha256 for file in self.files))
-
-    def require(self, fingerprint: str) -> None:
-        """Raise InputError unless the content is what was fingerprinted before."""
-        if self.fingerprint() != fingerprint:
-            raise InputError(f"{self.files[0].path} or a file beside it changed since it was discovered; run again")
-
 
 def discover(
     patterns: Sequence[str],
