@@ -25,13 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from approaches import Case
 from networks import NETWORKS, Network, Switch, hosts
 
 from calopipe import storage
@@ -177,15 +177,58 @@ def _ms(each: dict[str, Any]) -> str:
 
 # --- the command
 
+_DEVICES = (
+    "import runpy, sys, tensorflow as tf; cpu = tf.config.list_physical_devices('CPU')[0];"
+    "tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * {});"
+    "runpy.run_module('training', {{}}, '__main__')"
+)
+
+
+@dataclass
+class Case:
+    """A way to train, with `batch` showers a replica, and what each of its turns gave; `cpu_s` is of all processes."""
+
+    mirrored: bool
+    replicas: int
+    batch: int
+    rates: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+
+    def turn(self, dataset: Path, output: Path, steps: int, environments: Sequence[Mapping[str, str]]) -> None:
+        """Train in one process for each of the `environments`; what the first says counts."""
+        program = ["-c", _DEVICES.format(self.replicas)] if self.mirrored else ["-m", "training"]
+        command = [
+            sys.executable, *program, "fit", "--dataset", str(dataset), "--output", str(output), "--config", "fast",
+            "--steps", str(steps), "--batch", str(self.batch), *(["--strategy", "mirrored"] if self.mirrored else []),
+        ]  # fmt: skip
+        with tempfile.TemporaryFile("w+") as errors:
+            processes: list[subprocess.Popen[bytes]] = []
+            try:
+                for more in environments:
+                    environment = {**os.environ, **more}
+                    processes.append(
+                        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
+                    )
+                ends = [os.wait4(process.pid, 0) for process in processes]
+            except BaseException:  # an interruption: workers die with it
+                for process in processes:
+                    process.kill()
+                raise
+            errors.seek(0)
+            if any(status for _, status, _ in ends):
+                raise SystemExit(errors.read()[-2000:])
+        self.cpu_s.append(sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends))
+        last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
+        self.rates.append(last["images_per_s"])
+
 
 def training(dataset: Path, *, quick: bool) -> None:
     """Weak and strong scaling of both approaches; the processor time of a step is that of long less short trainings."""
     short, long = (5, 10) if quick else (10, 200)
-    cases = [("weak, strong", "one device", Case("one device", (), batch=16))]
+    cases = [("weak, strong", "one device", Case(mirrored=False, replicas=1, batch=16))]
     for replicas in (2,) if quick else (2, 4):
         for scaling, batch in (("weak", 16), ("strong", 16 // replicas)):
-            for approach, flags in (("mirrored", ("--strategy", "mirrored")), ("processes", ())):
-                cases.append((scaling, approach, Case(approach, flags, replicas, batch=batch)))
+            cases += [(scaling, way, Case(way == "mirrored", replicas, batch)) for way in ("mirrored", "processes")]
     print("\n| scaling | approach | replicas | batch of each | ms a step | processor ms a step |")
     print("|---|---|---|---|---|---|")
     for scaling, approach, case in cases:
@@ -196,7 +239,7 @@ def training(dataset: Path, *, quick: bool) -> None:
                     addresses = _loopback(case.replicas)
                     clusters = [Cluster(addresses, worker).to_environment() for worker in range(case.replicas)]
                     environments = [_ONE_THREAD | cluster for cluster in clusters]
-                case.turn(dataset, Path(place) / str(steps), "fast", steps, environments)
+                case.turn(dataset, Path(place) / str(steps), steps, environments)
         wall = case.batch * case.replicas / case.rates[-1]
         cpu = (case.cpu_s[1] - case.cpu_s[0]) / (long - short)
         what = f"{scaling} | {approach} | {case.replicas} | {case.batch}"

@@ -1,4 +1,4 @@
-"""Step 4: showers from the model, and from the incumbent, with the labels of the test split."""
+"""Step 3: showers from the model, and from the incumbent, with the labels of the test split."""
 
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ def generate(
         incumbent: The incumbent's model that train copied; empty without one.
         model_file: The user's file that states the model, as train was given it; no other runs.
         files: HDF5 files whose test split gives the energies and angles.
-        reading: How they are read, as discover says.
+        reading: How they are read, as preprocess says.
         challenge: Whether to write OUTPUT/timing.json, too: the time of a shower in batches of 1, 100 and 10,000.
         share: I/N makes the share I, from 0, of N pods, and no file; the step without one joins what they made.
 

@@ -1,4 +1,4 @@
-"""Step 2: HDF5 files to a dataset of TFRecord shards."""
+"""Step 1: HDF5 files, found and checked, to a dataset of TFRecord shards."""
 
 from typing import NamedTuple
 
@@ -9,45 +9,55 @@ from components.image import IMAGE
 
 @dsl.component(base_image=IMAGE, install_kfp_package=False)
 def preprocess(
-    files: list[str],
-    fingerprint: str,
-    reading: dict,  # type: ignore[type-arg]  # kfp knows no other kind
+    patterns: list[str],
+    output: str,
+    dataset: str,
+    registry: str,
+    split_files: list[str],
+    geometry: str,
+    threshold_gev: float,
+    cut_gev: float,
+    on_bad_event: str,
+    on_bad_file: str,
+    max_bad_events: float,
+    max_bad_files: float,
+    on_doubt: str,
     beam_options: list[str],
-    showers: dsl.Input[dsl.Dataset],
     data: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
 ) -> NamedTuple(  # type: ignore[valid-type]
-    "Preprocessed", [("files", list[str]), ("fingerprint", str)]
+    "Preprocessed",
+    [("files", list[str]), ("fingerprint", str), ("dataset", str), ("registry", str), ("reading", dict)],
 ):
-    """Write the dataset, unless it is there.
-
-    Args:
-        files: HDF5 files that discover found.
-        fingerprint: The content that discover found in them; it is an error if they have another now.
-        reading: How they are read, as discover says.
+    """Find the HDF5 files that match `patterns`, the pipeline's input, and write the dataset, unless it is there.
 
     Returns:
-        The files that could be read, and the dataset's fingerprint.
+        The files that could be read, the dataset's fingerprint, the folders of dataset and registry, and how the files
+        are read (`calopipe.showers.selection`), which the other steps are given.
     """
-    from components.step import describe, step
+    from components.step import prepared, working
 
-    with step():
+    with working(output, "preprocess"):
         from calopipe.showers.selection import Reading
         from calopipe.storage import location
-        from preprocessing.pipeline import preprocess
         from preprocessing.showers.manifest import Settings
+        from training.registry.registry import Registry
 
-        asked = Reading(**reading)
-        settings, folder = Settings.of(asked), location(asked.dataset)
-        inputs = settings.discover(files, asked, folder)
-        inputs.require(fingerprint)
-        manifest = preprocess(inputs, folder, settings, beam_options, tolerance=asked)
-        made_from = showers.metadata.get("fingerprint", "")
-        describe(data, asked.dataset, made_from=made_from, cut_gev=asked.cut_gev, **manifest.facts())
-        metrics.log_metric("showers read", manifest.events["read"])
-        metrics.log_metric("showers written", manifest.events["written"])
-        for reason, count in manifest.events["dropped"].items():
-            metrics.log_metric(f"dropped: {reason}", count)
-        used = {source.sha256 for source in manifest.inputs}
-        readable = [str(file.path.absolute()) for file in inputs.files if file.sha256 in used]
-        return (readable, manifest.fingerprint)
+        promoted = registry or f"{output}/registry"
+        Registry(location(promoted)).require_usable()  # hours before a model is to come there
+        reading = Reading(
+            dataset=dataset or f"{output}/dataset",
+            split_files=tuple(split_files),
+            geometry=geometry,
+            threshold_gev=threshold_gev,
+            cut_gev=cut_gev,
+            on_bad_event=on_bad_event,
+            on_bad_file=on_bad_file,
+            max_bad_events=max_bad_events,
+            max_bad_files=max_bad_files,
+            on_doubt=on_doubt,
+        )
+        files, fingerprint = prepared(
+            patterns, reading.dataset, Settings.of(reading), reading, beam_options, data, metrics, cut_gev=cut_gev
+        )
+        return (files, fingerprint, reading.dataset, promoted, vars(reading))

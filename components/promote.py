@@ -1,4 +1,4 @@
-"""Step 6: an accepted model that is no worse than the incumbent goes to the registry."""
+"""Step 5: an accepted model that is no worse than the incumbent goes to the registry."""
 
 from kfp import dsl
 

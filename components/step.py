@@ -2,36 +2,87 @@
 
 import json
 import os
+import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from calopipe.errors import one_line_errors
+from calopipe.errors import InputError, one_line_errors
 from calopipe.lock import alone
 from calopipe.mirror import address, flush, mirrored
-from calopipe.storage import location
+from calopipe.storage import expand, location
 
-
-@contextmanager
-def step() -> Iterator[None]:
-    """Report errors as `one_line_errors` does, and let no other user change what the step writes."""
-    keep_from_others()
-    with one_line_errors():
-        yield
+# Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
+_PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)(\..*?)?\]\]")
 
 
 @contextmanager
 def working(output: str, name: str, *files: str) -> Iterator[Path]:
-    """A `step` in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `files`.
+    """A step in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `files`.
 
-    InputError: another run does what is called `name` there now.
+    Errors are reported as `one_line_errors` does, and no other user may change what the step writes. It is an error if
+    another run does what is called `name` there now.
     """
-    with step():
+    keep_from_others()
+    with one_line_errors():
         place = location(output)
         with alone(place, f"logs/.{name}.lock"), mirrored(place, *files) as run:
             yield run
+
+
+def require_plain(parameters: Mapping[str, object]) -> None:
+    """Raise InputError if a text in `parameters` holds a placeholder.
+
+    Kubeflow writes the parameters of a step into its command and then fills in the placeholders of that command, also
+    those in the parameters: `{{$}}` in the name of a file would become a document of hundreds of characters. Its server
+    fills in placeholders such as `[[CurrentTime]]` when a run begins. Any other `[[` stays, as in `run[[]1].h5`.
+    """
+    for name, value in parameters.items():
+        for text in value if isinstance(value, list) else [value]:
+            if mark := _PLACEHOLDER.search(str(text)):
+                raise InputError(
+                    f"{name} {text}: holds {mark[0]}, which Kubeflow replaces by something else; give it another name"
+                )
+
+
+def prepared(
+    patterns: list[str],
+    dataset: str,
+    settings: Any,
+    tolerance: Any,
+    beam_options: list[str],
+    data: Any,
+    metrics: Any,
+    **facts: Any,
+) -> tuple[list[str], str]:
+    """Find the files that match `patterns`, and write the `dataset` of a field's `settings`, unless it is there.
+
+    The artifacts `data` and `metrics` tell of the dataset, the former with more `facts`. Gives the files that could be
+    read, and the dataset's fingerprint.
+    """
+    from calopipe.progress import say
+    from preprocessing.dataset import news
+    from preprocessing.pipeline import preprocess
+
+    place = location(dataset)
+    require_plain({"input": [str(path.absolute()) for path in expand(patterns)]})  # which the next steps are given
+    inputs = settings.discover(patterns, tolerance, place)
+    if since := news(inputs.files, place):
+        say(since)
+    items = inputs.files[0].geometry.items
+    say(f"{len(inputs.files)} files, {sum(file.events for file in inputs.files)} {items}")
+    manifest = preprocess(inputs, place, settings, beam_options, tolerance=tolerance)
+    used = {source.sha256 for source in manifest.inputs}
+    files = [str(file.path.absolute()) for file in inputs.files if file.sha256 in used]
+    made_from = {"made_from": " ".join(patterns), "files": len(files), "since_the_last_run": since}
+    describe(data, dataset, **made_from, **facts, **manifest.facts())
+    metrics.log_metric(f"{items} read", manifest.events["read"])
+    metrics.log_metric(f"{items} written", manifest.events["written"])
+    for reason, count in manifest.events["dropped"].items():
+        metrics.log_metric(f"dropped: {reason}", count)
+    return files, manifest.fingerprint
 
 
 @contextmanager

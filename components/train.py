@@ -1,4 +1,4 @@
-"""Step 3: a dataset to a trained model, which starts from the weights of the one in use."""
+"""Step 2: a dataset to a trained model, which starts from the weights of the one in use."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Step 5: Monte Carlo against generated showers; a verdict and a report."""
+"""Step 4: Monte Carlo against generated showers; a verdict and a report."""
 
 from typing import NamedTuple
 
@@ -28,7 +28,7 @@ def validate(
 
     Args:
         files: HDF5 files of Monte Carlo showers.
-        reading: How they are read, as discover says.
+        reading: How they are read, as preprocess says.
         fingerprint: SHA-256 of the generated showers.
         incumbent: SHA-256 of the incumbent's showers; empty without an incumbent.
         challenge: Whether to add CaloChallenge's numbers. Its classifiers are trained here: OUTPUT/classifier.json.

@@ -18,7 +18,7 @@ from calopipe.grade import load_grade
 from calopipe.showers.detectors import split_values
 from calopipe.showers.selection import Reading
 from calopipe.storage import Location
-from components.parameters import require_plain
+from components.step import require_plain
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
 from preprocessing.flow.manifest import PairSettings
@@ -32,13 +32,13 @@ from training.rollout.held_out import held_out
 def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Platform | None = None) -> None:
     """Raise InputError where options are wrong or, of a run here, input or output.
 
-    Of a run on a cluster, which `platform` is given for, the paths and the strategy must fit that.
+    Of a run on a cluster, which `platform` is given for, the paths must fit that, and it decides the strategy.
     """
     require_plain(parameters)
     values, flow = defaults(pipeline) | dict(parameters), pipeline == FLOW
     given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
     if platform:
-        given["strategy"] = given["strategy"] or platform.strategy
+        given["strategy"] = platform.strategy
     with offered(_model_file(values["model_file"])):
         config = with_settings(named_config(values["config"], **given), values["settings"])
     output = storage.location(values["output"])
@@ -55,7 +55,6 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         storage.location(values["registry"] or ".")
         _require_count("--per-event", values["per_event"], 1)
     if platform:
-        platform.require_strategy(config.strategy)
         require_mounted(parameters, platform.claim)
         return
     load_grade(values["grade"], "flow" if flow else "")

@@ -1,13 +1,27 @@
-"""The pipeline compiled for a cluster, into the file that the UI takes."""
+"""A pipeline as kfp has it, and compiled for a cluster into the file that the UI takes."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from calopipe import storage
 from calopipe.errors import InputError
 from pipelines.cluster.platform import Platform
-from pipelines.parameters import FLOW, SHOWERS
+from pipelines.parameters import FLOW, KINDS, SHOWERS, function_of
+
+
+def define(name: str = SHOWERS, platform: Platform | None = None) -> Any:
+    """The pipeline of this name; with what its steps need on `platform`, if it is to run on a cluster."""
+    from kfp import dsl  # noqa: PLC0415  a second that a bad name need not wait
+
+    from pipelines import calorimeter, vortex  # noqa: PLC0415
+
+    steps = (vortex if name == FLOW else calorimeter).steps
+    strategy, root = (platform.strategy, platform.pipeline_root) if platform else ("one-device", "")
+    function = function_of(name, partial(steps, platform=platform), strategy)
+    return dsl.pipeline(name=name, description=KINDS[name].__doc__, pipeline_root=root or None)(function)
 
 
 def write(path: Path, platform: Platform, name: str = SHOWERS) -> None:
@@ -15,12 +29,11 @@ def write(path: Path, platform: Platform, name: str = SHOWERS) -> None:
     if path.suffix not in {".yaml", ".yml"}:
         raise InputError(f"{path}: expected a name that ends in .yaml")
 
-    from kfp import compiler  # noqa: PLC0415  a second that a bad name need not wait
+    from kfp import compiler  # noqa: PLC0415
 
-    from pipelines import calorimeter, vortex  # noqa: PLC0415
     from pipelines.cluster.pods import allow_retries  # noqa: PLC0415
 
-    pipeline = (vortex if name == FLOW else calorimeter).define(platform)
+    pipeline = define(name, platform)
     allow_retries(pipeline.pipeline_spec, platform)
     with storage.replacing(path) as temporary:
         whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name

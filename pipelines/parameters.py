@@ -20,7 +20,7 @@ from calopipe.options import given as given_of
 from calopipe.showers.detectors import settled
 from calopipe.showers.selection import Reading
 from calopipe.storage import location
-from components.parameters import require_plain
+from components.step import require_plain
 
 SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
 
@@ -31,9 +31,9 @@ class Parameters:
 
     input: tuple[str, ...] = setting(help="Paths or globs of HDF5 files, as the steps see them.")
     output: str = setting(
-        help="Folder of the run, as the steps see it: dataset, model, generated.h5, report.html, verdict.json."
+        help="Folder of the run, as the steps see it: dataset, model, what it generated, report.html, verdict.json."
     )
-    config: str = setting("fast", help="")
+    config: str = setting(help="")
     epochs: int = setting(0, help="Passes over the train split; 0 for the config's.")
     steps: int = setting(
         0, help="End the training after so many steps; 0 for the config's, or as many as the epochs take."
@@ -61,7 +61,7 @@ class Parameters:
         each="--{}".format,
         help="Options of Apache Beam, --NAME=VALUE each.",
     )
-    seed: int = setting(1, help="Seed of weights, order, noise and resampling.")
+    seed: int = setting(1, help="Seed of all that is drawn, as weights, order and noise.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,16 +92,7 @@ class ShowerParameters(Reading, Parameters):  # input and output first
 class FlowParameters(Parameters):
     """Simulated flows to a model that is rolled out, and judged by its vortex street."""
 
-    input: tuple[str, ...] = setting(help="Paths or globs of HDF5 files of simulations, as the steps see them.")
-    output: str = setting(
-        help="Folder of the run, as the steps see it: dataset, model, rollouts, report.html, verdict.json."
-    )
     config: str = setting("pix2pix-small", help="Training config: pix2pix-small or pix2pix.")
-    settings: Mapping[str, Any] = setting(
-        {},
-        flag="--set",
-        help='Training settings in place of the config\'s own, for example {"noise": 0.02}.',
-    )
     split_files: tuple[str, ...] = setting(
         (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
     )
@@ -114,7 +105,6 @@ class FlowParameters(Parameters):
     on_bad_file: str = setting(
         "stop", help="What to do about a file that is no flow, or does not shed vortices: stop, or skip it."
     )
-    seed: int = setting(1, help="Seed of weights, order and noise.")
 
 
 KINDS: Mapping[str, type[Parameters]] = {SHOWERS: ShowerParameters, FLOW: FlowParameters}
@@ -159,9 +149,10 @@ def add_choice(task: argparse.ArgumentParser) -> None:
     )
 
 
-def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS) -> None:
-    """An option for each parameter but input and output, which mean something else to each command."""
-    add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in {"input", "output"}], told)
+def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS, *, without: str = "") -> None:
+    """An option for each parameter but one, and input and output, which mean something else to each command."""
+    left_out = {"input", "output", without}
+    add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in left_out], told)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:

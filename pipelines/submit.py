@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from calopipe.errors import InputError, run_command
+from calopipe.errors import run_command
 from calopipe.options import CommandParser
-from calopipe.storage import Location, location
+from calopipe.storage import location
 from components.image import IMAGE
 from pipelines import package, parameters
 from pipelines.cluster import platform
-from pipelines.remote import options as remote
+from pipelines.remote import commands as remote
 
 SAMPLE, FLOWS = (Path(__file__).resolve().parent.parent / "data" / name for name in ("geant4", "vortex"))
 _OUTPUTS = {parameters.SHOWERS: "runs/demo", parameters.FLOW: "runs/vortex"}
@@ -48,29 +48,23 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     )
     tasks = command.add_subparsers(dest="task", required=True)
 
-    run = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
-    run.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
-    run.add_argument(
+    here = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
+    here.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
+    here.add_argument(
         "--output",
         default=_OUTPUTS[pipeline],
         metavar="DIR",
         help="folder or gs:// address of the run (default %(default)s)",
     )
-    run.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
-    run.add_argument(
-        "--generation-pods",
-        type=int,
-        default=1,
-        metavar="N",
-        help="generate in N shares and join them, as N pods of a cluster do; here one after the other",
-    )
-    parameters.add_options(run, pipeline)
+    here.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
+    parameters.add_options(here, pipeline)
 
-    compile_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
-    compile_.add_argument("--output", type=Path, default=Path(f"{pipeline}.yaml"), metavar="FILE.yaml")
-    for task in (run, compile_):
+    package_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
+    package_.add_argument("--output", type=Path, default=Path(f"{pipeline}.yaml"), metavar="FILE.yaml")
+    for task, perform in ((here, run), (package_, compile_package)):
         parameters.add_choice(task)
-    platform.add_options(compile_)
+        task.set_defaults(perform=perform)
+    platform.add_options(package_)
 
     remote.add_to(tasks, pipeline)
     return command
@@ -84,15 +78,9 @@ def run(options: argparse.Namespace) -> None:
     given = {"input": [str(sample / "*.h5")]} | parameters.given(options)
     check(given, options.pipeline)
 
-    from pipelines.here import local_run  # noqa: PLC0415  kfp, a second that bad input need not wait for
+    from pipelines.here.run import run as run_here  # noqa: PLC0415  kfp, a second that bad input need not wait for
 
-    local_run.run(
-        given,
-        location(options.output).absolute(),
-        verbose=options.verbose,
-        shares=options.generation_pods,
-        name=options.pipeline,
-    )
+    run_here(given, location(options.output).absolute(), verbose=options.verbose, name=options.pipeline)
 
 
 def compile_package(options: argparse.Namespace) -> None:
@@ -103,47 +91,12 @@ def compile_package(options: argparse.Namespace) -> None:
         print(f"the cluster must be able to pull {IMAGE}; see docs/image.md, or give --image", file=sys.stderr)
 
 
-def use_server(options: argparse.Namespace) -> None:
-    """Carry out one of the commands that a server of Kubeflow Pipelines answers; `status` also of a run here."""
-    if options.task == "status" and options.run:
-        place = location(options.run)
-        if not isinstance(place, Path) or place.is_dir():
-            _show_here(place, wait=options.wait)
-            return
-    given = parameters.given(options) if "input" in options else {}
-    if given:
-        from pipelines.checks import check  # noqa: PLC0415
-
-        check(given, options.pipeline, platform.platform_of(options))
-
-    from pipelines.remote import commands  # noqa: PLC0415  the client of the server
-
-    commands.perform(options, given)
-
-
-def _show_here(output: Location, *, wait: bool) -> None:
-    """Print what the run in the folder `output` has made, and whether it goes on."""
-    from calopipe.lock import writer  # noqa: PLC0415
-    from components import overview  # noqa: PLC0415  h5py, which the other commands need not wait for
-
-    if wait:
-        raise InputError(f"status {output} --wait: only runs on a cluster are followed; leave --wait out")
-    parts = overview.parts(output)
-    process = writer(output)
-    print(f"{output}: {f'runs, {process}' if process else 'no run goes on'}")
-    print("\n".join(map(str, parts)))
-    if (page := output / overview.INDEX_FILE).is_file():
-        print(f"open: {page}")
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
     chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     chosen.add_argument("--pipeline", choices=parameters.PIPELINES, default=parameters.SHOWERS)
     options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])
-    if getattr(options, "pipeline", "") == parameters.FLOW and (options.generation_pods or 1) > 1:
-        raise InputError(f"--generation-pods {options.generation_pods}: roll-outs are not shared out; leave it out")
-    {"run": run, "compile": compile_package}.get(options.task, use_server)(options)
+    options.perform(options)
 
 
 command = partial(run_command, main)  # the console script

@@ -8,69 +8,59 @@ The train step is that of showers. Steps hand on fingerprints, and one whose out
 
 from typing import Any
 
-from kfp import dsl
-
+from calopipe.errors import InputError
 from components.flow.generate import generate_flow
 from components.flow.preprocess import preprocess_flow
 from components.flow.validate import validate_flow
 from components.train import train
 from pipelines.cluster.platform import Platform
 from pipelines.cluster.pods import equip
-from pipelines.parameters import FLOW, function_of
 
 
-def define(platform: Platform | None = None, *, shares: int = 1) -> dsl.base_component.BaseComponent:  # noqa: ARG001
-    """The pipeline; with what its steps need on a cluster, if it is to run on one. Roll-outs are not shared out."""
-
-    def steps(p: Any) -> None:
-        prepared = preprocess_flow(
-            patterns=p.input,
-            output=p.output,
-            split_files=p.split_files,
-            pair_step=p.pair_step,
-            beam_options=p.beam_options,
-            on_bad_event=p.on_bad_event,
-            on_bad_file=p.on_bad_file,
-        )
-        model = train(
-            dataset=prepared.outputs["dataset"],
-            fingerprint=prepared.outputs["fingerprint"],
-            output=p.output,
-            registry=prepared.outputs["registry"],
-            config=p.config,
-            model_file=p.model_file,
-            epochs=p.epochs,
-            steps=p.steps,
-            settings=p.settings,
-            strategy=p.strategy,
-            warm_start="none",
-            seed=p.seed,
-            job=platform.job() if platform else {},
-            data=prepared.outputs["data"],
-        )
-        made = generate_flow(
-            output=p.output,
-            fingerprint=model.outputs["fingerprint"],
-            files=prepared.outputs["files"],
-            split_files=p.split_files,
-            rollout_steps=p.rollout_steps,
-            model_file=p.model_file,
-            model=model.outputs["model"],
-        )
-        verdict = validate_flow(
-            files=prepared.outputs["files"],
-            output=p.output,
-            fingerprint=made.outputs["Output"],
-            grade=p.grade,
-            floor=p.floor,
-            rollouts=made.outputs["rollouts"],
-        )
-        tasks = [prepared, model, made, verdict]
-        equip(tasks, platform)
-
-    strategy = platform.strategy if platform else "one-device"
-    return dsl.pipeline(
-        name=FLOW,
-        description="Simulated flows to a model that is rolled out, and judged by its vortex street.",
-        pipeline_root=(platform.pipeline_root if platform else "") or None,
-    )(function_of(FLOW, steps, strategy))
+def steps(p: Any, platform: Platform | None) -> None:
+    """The pipeline of the parameters `p`, with what the steps need on `platform`, if it is to run on a cluster."""
+    if platform and platform.generation_pods > 1:
+        raise InputError(f"--generation-pods {platform.generation_pods}: roll-outs are not shared out; leave it out")
+    prepared = preprocess_flow(
+        patterns=p.input,
+        output=p.output,
+        split_files=p.split_files,
+        pair_step=p.pair_step,
+        beam_options=p.beam_options,
+        on_bad_event=p.on_bad_event,
+        on_bad_file=p.on_bad_file,
+    )
+    model = train(
+        dataset=prepared.outputs["dataset"],
+        fingerprint=prepared.outputs["fingerprint"],
+        output=p.output,
+        registry=prepared.outputs["registry"],
+        config=p.config,
+        model_file=p.model_file,
+        epochs=p.epochs,
+        steps=p.steps,
+        settings=p.settings,
+        strategy=p.strategy,
+        warm_start="none",
+        seed=p.seed,
+        job=platform.job() if platform else {},
+        data=prepared.outputs["data"],
+    )
+    made = generate_flow(
+        output=p.output,
+        fingerprint=model.outputs["fingerprint"],
+        files=prepared.outputs["files"],
+        split_files=p.split_files,
+        rollout_steps=p.rollout_steps,
+        model_file=p.model_file,
+        model=model.outputs["model"],
+    )
+    verdict = validate_flow(
+        files=prepared.outputs["files"],
+        output=p.output,
+        fingerprint=made.outputs["Output"],
+        grade=p.grade,
+        floor=p.floor,
+        rollouts=made.outputs["rollouts"],
+    )
+    equip([prepared, model, made, verdict], platform)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
 from calopipe.events.tolerance import Tolerance
@@ -45,15 +44,6 @@ class Inputs:
 
     files: tuple[InputFile, ...]
     bad: tuple[BadFile, ...] = ()
-
-    def fingerprint(self) -> str:
-        """Names the content of the files, whatever they are called and in whatever order they come."""
-        return storage.fingerprint(sorted(file.sha256 for file in self.files))
-
-    def require(self, fingerprint: str) -> None:
-        """Raise InputError unless the content is what was fingerprinted before."""
-        if self.fingerprint() != fingerprint:
-            raise InputError(f"{self.files[0].path} or a file beside it changed since it was discovered; run again")
 
 
 def sorted_out(

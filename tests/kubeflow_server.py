@@ -30,12 +30,12 @@ from servers import serving
 NOW = "2026-01-02T03:04:05Z"
 LATER = "2026-01-02T03:05:05Z"
 NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gives for the end of what goes on
-STEPS = ["discover", "preprocess", "train", "generate", "validate", "promote"]
+STEPS = ["preprocess", "train", "generate", "validate", "promote"]
 
 
 def write_small(path: Path, _platform: object, _name: str = "") -> None:
     """A package that is read a hundred times as fast as the pipeline's own, which takes half a second."""
-    path.write_text("pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {discover: {}}}}\nschemaVersion: 2.1.0\n")
+    path.write_text("pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {preprocess: {}}}}\nschemaVersion: 2.1.0\n")
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The six steps of a run, each as its pod runs it, and what they leave: `python pods.py KILLS FILE OUTPUT...`.
+"""The steps of a run, each as its pod runs it, and what they leave: `python pods.py KILLS FILE OUTPUT...`.
 
 Each OUTPUT gets a run of the showers in FILE. The runs after the first are killed so many times (SIGKILL), at random
 moments of given steps, and each attempt has an empty disk. kfp, Beam and TensorFlow are imported once, and each attempt
@@ -26,7 +26,6 @@ import training.fit
 import training.generation
 import validation.compare  # noqa: F401
 from calopipe import lock
-from components.discover import discover
 from components.generate import generate
 from components.preprocess import preprocess
 from components.promote import promote
@@ -34,7 +33,7 @@ from components.train import train
 from components.validate import validate
 from pipelines import parameters
 
-STEPS = ("discover", "preprocess", "train", "generate", "validate", "promote")
+STEPS = ("preprocess", "train", "generate", "validate", "promote")
 _KILLED_IN = (
     "train",
     "preprocess",
@@ -53,7 +52,6 @@ def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> Non
     """The steps in a row, each with what the ones before it left; `began` is told of each."""
     given = parameters.defaults() | {"output": output, "config": "small", "grade": grade, "per_event": 2}
     given |= {"patterns": [file], "job": {}}
-    given |= {"dataset": f"{output}/dataset", "registry": f"{output}/registry"}
     metrics = SimpleNamespace(log_metric=lambda *_: None)
 
     def perform(step: Any, **more: Any) -> Any:
@@ -68,10 +66,8 @@ def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> Non
             values = {**given, **made, "metrics": metrics, **more}
             return step.python_func(**{name: values[name] for name in asked if name != "share"})
 
-    found = perform(discover)
-    given |= {"reading": found[4]}
-    files, fingerprint = perform(preprocess, files=found[0], fingerprint=found[1])
-    given |= {"files": files}
+    files, fingerprint, dataset, registry, reading = perform(preprocess)
+    given |= {"files": files, "dataset": dataset, "registry": registry, "reading": reading}
     model, incumbent = perform(train, fingerprint=fingerprint)
     showers, rival = perform(generate, fingerprint=model, incumbent=incumbent)
     _, request = perform(validate, fingerprint=showers, incumbent=rival)

@@ -51,12 +51,6 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
             check(parameters.given(options), platform=platform)
 
 
-def test_the_guide_goes_from_the_first_run_to_the_first_schedule_and_back() -> None:
-    given = [" ".join(arguments) for arguments in _python("docs/kubeflow.md")]
-    for what in ("submit.py submit", "submit.py schedule", "submit.py status", "submit.py logs", "rollback"):
-        assert any(what in command for command in given), what
-
-
 # --- from an empty project of Google Cloud to a run on a bucket
 
 _MOST_COMMANDS = 10

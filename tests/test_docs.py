@@ -65,11 +65,6 @@ def _run_all(folder: Path) -> list[str]:
     return ran
 
 
-def test_the_documents_are_finished() -> None:
-    for document in DOCUMENTS:
-        assert not re.search(r"\b[A-Z]+_(TIME|RESULT|RATE)\b|\bTODO\b", document.read_text()), document
-
-
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
     """But for modules in the log, which are named as they were at its date."""
@@ -86,20 +81,6 @@ def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
             r"`((?:calopipe|preprocessing|training|validation|components|pipelines|tests)/[\w/.]+)`", text
         ):
             assert (ROOT / path).exists(), path
-
-
-def test_the_two_commands_are_what_ci_runs() -> None:
-    promised = [command for command in commands(guide("README.md")) if command.startswith("make ")]
-    assert promised[:2] == ["make demo", "make test"]
-    script = (ROOT / ".ci/run").read_text().splitlines()
-    assert {"make demo", "make test"} <= set(script)
-
-
-@pytest.mark.parametrize("module", ["preprocessing", "training", "validation", "pipelines.submit"])
-def test_help_is_documentation(module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, check=True)
-    assert "examples:" in done.stdout
-    assert "python " in done.stdout
 
 
 @pytest.mark.slow

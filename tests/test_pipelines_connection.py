@@ -61,8 +61,8 @@ def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
 
 def test_pods_are_in_the_namespace_of_the_user() -> None:
     alone, team = (Server(given("--endpoint", "https://host", *more)) for more in ((), ("--namespace", "team")))
-    assert (alone.scope, alone.run_namespace) == ({}, "kubeflow")
-    assert (team.scope, team.run_namespace) == ({"namespace": "team"}, "team")
+    assert (alone.scope, alone.connection.run_namespace) == ({}, "kubeflow")
+    assert (team.scope, team.connection.run_namespace) == ({"namespace": "team"}, "team")
 
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])
@@ -72,50 +72,40 @@ def test_a_secret_may_lie_in_the_home_folder(kind: str, tmp_path: Path, monkeypa
     assert given("--endpoint", HERE, f"--{kind}-file", "~/secret").credential.read() == "n=v"
 
 
-def test_a_token_command_that_hangs_or_fails_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr("pipelines.remote.connection._COMMAND_SECONDS", 0.05)
-        with pytest.raises(InputError, match=r"cannot be run \(TimeoutExpired\)"):
-            given("--endpoint", HERE, "--token-command", "sleep 3").credential.read()
-    for told, last in (("a\nb \n", "b"), ("", "")):
-        command = shlex.join(["sh", "-c", f"printf %s {shlex.quote(told)} >&2; exit 3"])
-        with pytest.raises(InputError, match=f"ended with 3: {last}$"):
-            given("--endpoint", HERE, "--token-command", command).credential.read()
-
-
 def test_the_token_of_a_command_is_kept_for_minutes_and_that_of_a_file_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tokens live for an hour or so."""
-    now, tokens = [0.0], iter("abc")
+    now = [0.0]
     monkeypatch.setattr("pipelines.remote.connection.time.monotonic", lambda: now[0])
-    kept = given("--endpoint", HERE, "--token-command", "x").credential.kept_s
+    counting = f"import os; f = open({str(tmp_path / 'count')!r}, 'a'); f.write('x'); print('$HOME;', f.tell(), sep='')"
+    credential = given("--endpoint", HERE, "--token-command", shlex.join([sys.executable, "-c", counting])).credential
+    kept = credential.kept_s
     assert 60 <= kept <= 1800
-    credential = Credential(fetch=lambda: next(tokens), kept_s=kept)
     read = [credential.read()]
     for now[0] in (kept - 1, kept, 2 * kept - 1, 2 * kept + 1):
         read.append(credential.read())
-    assert "".join(read) == "aabbc"
+    assert read == ["$HOME;1", "$HOME;1", "$HOME;2", "$HOME;2", "$HOME;3"]  # no shell
     (tmp_path / "token").write_text("t")
     assert given("--endpoint", HERE, "--token-file", str(tmp_path / "token")).credential.kept_s == 0
 
 
-def test_a_token_command(tmp_path: Path) -> None:
-    assert given("--endpoint", HERE, "--token-command", "echo '$HOME;'").credential.read() == "$HOME;"  # no shell
-    for command, told in (
+@pytest.mark.parametrize(
+    ("command", "told"),
+    [
+        ("sleep 3", r"cannot be run \(TimeoutExpired\)"),
         ("no-such-program", "no-such-program: cannot be run"),
-        ("'unbalanced", "cannot be run .ValueError."),
-        (shlex.join([sys.executable, "-c", "import sys; sys.exit('log in first')"]), "ended with 1: log in first"),
-        (shlex.join([sys.executable, "-c", "print('two words')"]), "not a token; run it by hand to see"),
-    ):
-        with pytest.raises(InputError, match=told):
-            given("--endpoint", HERE, "--token-command", command).credential.read()
-    counting = shlex.join([sys.executable, "-c", f"open({str(tmp_path / 'count')!r}, 'a').write('x'); print('t')"])
-    credential = given("--endpoint", HERE, "--token-command", counting).credential
-    assert [credential.read(), credential.read()] == ["t", "t"]
-    assert (tmp_path / "count").read_text() == "x"  # kept for a while
-    credential._fetched_at -= credential.kept_s
-    assert (credential.read(), (tmp_path / "count").read_text()) == ("t", "xx")
+        ("'unbalanced", r"cannot be run \(ValueError\)"),
+        ("sh -c 'echo a; echo log in first >&2; exit 3'", "ended with 3: log in first$"),
+        ("false", "ended with 1: $"),
+        ("echo two words", "not a token; run it by hand to see"),
+    ],
+)
+def test_a_token_command_that_cannot_be_used(monkeypatch: pytest.MonkeyPatch, command: str, told: str) -> None:
+    if command.startswith("sleep"):
+        monkeypatch.setattr("pipelines.remote.connection._COMMAND_SECONDS", 0.05)
+    with pytest.raises(InputError, match=told):
+        given("--endpoint", HERE, "--token-command", command).credential.read()
 
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])

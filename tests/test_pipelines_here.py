@@ -11,8 +11,8 @@ import pytest
 from calopipe.errors import InputError
 from calopipe.progress import GOING, SAID
 from components import overview
-from pipelines.here import view as views
-from pipelines.here.view import View, shown
+from pipelines.here import run as here
+from pipelines.here.run import View, shown
 
 
 class _Terminal(io.StringIO):
@@ -37,7 +37,7 @@ BEGIN, WELL, BADLY = (
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("pipelines.here.view.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pipelines.here.run.time.monotonic", lambda: now[0])
     monkeypatch.setenv("COLUMNS", "60")
     return now
 
@@ -62,13 +62,13 @@ def test_a_step_that_ended_is_a_line_of_its_name_its_time_and_its_last_message(c
 def test_a_step_that_failed_is_named_with_its_last_lines(clock: list[float], end: str) -> None:
     terminal = io.StringIO()
     view = View(io.StringIO(), terminal, verbose=False)
-    view.write(_kfp("Executing task 'discover'") + "of another step\n" + WELL.replace("train", "discover"))
+    view.write(_kfp("Executing task 'preprocess'") + "of another step\n" + WELL.replace("train", "preprocess"))
     view.write(BEGIN + "".join(f"  line {number}\n" for number in range(20)) + "\n")
     if end == "by kfp":
         view.write(BADLY)
     view.end()
     assert view.stopped == "train"
-    kept = views._LINES_OF_A_FAILURE - 1  # beside the empty one
+    kept = here._LINES_OF_A_FAILURE - 1  # beside the empty one
     assert view.tail == "".join(f"    line {number}\n" for number in range(20 - kept, 20))
     assert terminal.getvalue().splitlines()[1:] == ["train           0.0 s  not finished"]
 

@@ -131,21 +131,24 @@ def test_logs_of_every_step_in_order_or_of_one(
     kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = kubeflow.begun(STEPS)
-    cluster.add(run, "root.discover-driver", b"a driver says nothing of interest\n")
-    cluster.add(run, "root.discover.executor", b"found 3 files\nand\xff more")
+    cluster.add(run, "root.preprocess-driver", b"a driver says nothing of interest\n")
+    cluster.add(run, "root.preprocess.executor", b"found 3 files\nand\xff more")
     cluster.add(run, "root.train.executor(0)", b"first try\n")
     cluster.add(run, "root.train.executor(1)", b"second try\n")
     cluster.add("another", "root.train.executor", b"of another run\n")
     submit.main(["logs", run])
     assert capsys.readouterr().out.splitlines() == [
-        "--- discover (calorimeter-x-1)", "found 3 files", "and\N{REPLACEMENT CHARACTER} more",
+        "--- preprocess (calorimeter-x-1)", "found 3 files", "and\N{REPLACEMENT CHARACTER} more",
         "--- train (calorimeter-x-2)", "first try", "--- train (calorimeter-x-3)", "second try",
     ]  # fmt: skip
-    submit.main(["logs", run, "--step", "discover"])
+    submit.main(["logs", run, "--step", "preprocess"])
     assert "try" not in capsys.readouterr().out
-    with pytest.raises(InputError, match="--step fit: the run has no such step, only discover, preprocess, train"):
+    with pytest.raises(InputError, match="--step fit: the run has no such step, only preprocess, train"):
         submit.main(["logs", run, "--step", "fit"])
-    with pytest.raises(InputError, match=r"step promote of run .*: no pod of it has a log in namespace kubeflow"):
+    asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run} says more"
+    with pytest.raises(
+        InputError, match=f"step promote of run {run}: no pod of it has a log in namespace kubeflow; {asking}"
+    ):
         submit.main(["logs", run, "--step", "promote"])
 
 
@@ -167,7 +170,7 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
 ) -> None:
     run = kubeflow.begun(STEPS)
     waiting = kube.V1ContainerStateWaiting(reason="ImagePullBackOff", message="no such image")
-    cluster.add(run, "root.discover.executor", b"one\ntw", b"o\n")
+    cluster.add(run, "root.preprocess.executor", b"one\ntw", b"o\n")
     pod = cluster.add(run, "root.preprocess.executor", b"three\n", phase="Pending", waiting=waiting)
     printed: list[str] = []
 
@@ -183,7 +186,7 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
     monkeypatch.setattr("builtins.print", keep)
     submit.main(["logs", run, "--follow"])
     assert printed == [
-        "--- discover (calorimeter-x-0)", "one", "two",
+        "--- preprocess (calorimeter-x-0)", "one", "two",
         "--- preprocess (calorimeter-x-1) is waiting: no such image",
         "--- preprocess (calorimeter-x-1) is waiting: no node", "--- preprocess (calorimeter-x-1)", "three",
     ]  # fmt: skip
@@ -213,23 +216,6 @@ def test_the_step_of_a_pod_is_in_the_name_of_its_node(cluster: Cluster, node: st
     pod = cluster.add("r", "", phase=phase)
     pod.metadata.annotations["workflows.argoproj.io/node-name"] = node
     assert logs.step_of(pod) == step
-
-
-def test_a_run_on_pipelines_2_17_has_logs_and_reasons(
-    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kubeflow.failing = "discover"
-    run = kubeflow.begun(STEPS)
-    cluster.add(run, "root-driver(0)", phase="Succeeded")
-    why = "/data/nowhere/*.h5: the pattern matches no file"
-    for attempt in range(2):
-        node = f"root(0).discover(0).executor({attempt})"
-        cluster.add(run, node, b"%d\n" % attempt, phase="Failed", **ended(why))
-    submit.main(["logs", run, "--step", "discover"])
-    said = capsys.readouterr().out.splitlines()
-    assert said == ["--- discover (calorimeter-x-1)", "0", "--- discover (calorimeter-x-2)", "1"]
-    with pytest.raises(SystemExit, match=rf"step discover failed: {re.escape(why)}"):
-        submit.main(["status", run, "--wait"])
 
 
 def test_why_a_step_failed_is_asked_of_its_last_pod(kubeflow: Kubeflow, cluster: Cluster) -> None:
@@ -362,13 +348,6 @@ def test_a_log_that_is_followed_may_be_silent_for_long_and_one_that_is_read_may_
     assert capsys.readouterr().out == 2 * "--- train (calorimeter-x-0)\n  indented  \n\n"
     pod.metadata.annotations = None
     assert logs.step_of(pod) == ""
-
-
-def test_no_log_at_all_names_the_command_that_shows_the_run(kubeflow: Kubeflow, cluster: Cluster) -> None:
-    run = kubeflow.begun(STEPS)
-    asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
-    with pytest.raises(InputError, match=f"no pod of it has a log in namespace kubeflow; {asking} says more"):
-        submit.main(["logs", run])
 
 
 def test_a_pod_that_cannot_be_scheduled_says_so(

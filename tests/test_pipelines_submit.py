@@ -107,17 +107,6 @@ def test_a_run_that_fails_exits_1_and_names_the_step(kubeflow: Kubeflow, command
     assert why in command("status", run)
 
 
-@pytest.mark.parametrize("failing", ["preprocess", "preprocess-driver"])
-def test_steps_after_one_that_failed_are_skipped(kubeflow: Kubeflow, command: Command, failing: str) -> None:
-    kubeflow.failing = failing
-    run = kubeflow.begun(STEPS)
-    with pytest.raises(SystemExit, match="step preprocess failed"):
-        command("status", run, "--wait")
-    lines = command("status", run).splitlines()
-    assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  failed  0:01:00"]
-    assert lines[3:-1] == [f"{step:<12}skipped" for step in STEPS[2:]]
-
-
 def test_a_run_that_fails_before_its_first_step_names_the_command_that_shows_why(
     kubeflow: Kubeflow, command: Command
 ) -> None:
@@ -233,7 +222,7 @@ def test_status(kubeflow: Kubeflow, command: Command) -> None:
     command("status", first)
     lines = command("status", first).splitlines()
     assert lines[0] == f"one: running  {kubeflow.address}/#/runs/details/{first}"
-    assert lines[1:3] == ["discover    succeeded  0:01:00", "preprocess  running"]
+    assert lines[1:3] == ["preprocess  succeeded  0:01:00", "train       running"]
     assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
 
 
@@ -248,11 +237,9 @@ def test_of_many_runs_the_ten_newest_are_listed(kubeflow: Kubeflow, command: Com
 
 def _told_by(**services: Callable[..., Any]) -> Any:
     """A server whose runs are asked for by these functions."""
-    connection = SimpleNamespace(ui="http://ui", namespace="team")
+    connection = SimpleNamespace(ui="http://ui", namespace="team", run_namespace="team")
     scope = {"namespace": "team"}
-    return SimpleNamespace(
-        runs=SimpleNamespace(**services), scope=scope, connection=connection, run_namespace="team", **services
-    )
+    return SimpleNamespace(runs=SimpleNamespace(**services), scope=scope, connection=connection, **services)
 
 
 def test_a_run_is_listed_by_the_hours_of_a_day() -> None:
@@ -409,7 +396,7 @@ def _process(kubeflow: Kubeflow, *arguments: str) -> subprocess.Popen[str]:
 
 
 def test_exit_codes_of_the_process(kubeflow: Kubeflow) -> None:
-    kubeflow.failing = "discover"
+    kubeflow.failing = "preprocess"
     failing, going = kubeflow.begun(STEPS), kubeflow.begun(STEPS)
     kubeflow.ticks[failing] = 1
     with (
@@ -417,11 +404,11 @@ def test_exit_codes_of_the_process(kubeflow: Kubeflow) -> None:
         _process(kubeflow, "status", going, "--wait") as run,
     ):
         assert run.stdout is not None
-        assert run.stdout.readline() == "discover    running\n"
+        assert run.stdout.readline() == "preprocess  running\n"
         run.send_signal(signal.SIGINT)
         assert run.communicate()[1].strip() == f"stopped following; the run goes on: submit.py status {going} --wait"
         assert run.returncode == 130
-        assert failed.communicate()[1].startswith("error: step discover failed: ")
+        assert failed.communicate()[1].startswith("error: step preprocess failed: ")
         assert failed.returncode == 1
 
 
@@ -456,7 +443,7 @@ def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_it
     monkeypatch.chdir(tmp_path)
     ran: list[tuple[Any, ...]] = []
     monkeypatch.setattr("pipelines.checks.check", lambda given, pipeline: ran.append((given, pipeline)))
-    monkeypatch.setattr("pipelines.here.local_run.run", lambda given, output, **how: ran.append((given, output, how)))
+    monkeypatch.setattr("pipelines.here.run.run", lambda given, output, **how: ran.append((given, output, how)))
     for arguments, name, data, output in (
         ([], "calorimeter", "geant4", "runs/demo"),
         (["run", "--pipeline", "vortex"], "vortex", "vortex", "runs/vortex"),
@@ -464,11 +451,11 @@ def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_it
         ran.clear()
         submit.main(arguments)
         given = {"input": [str(Path(submit.__file__).parent.parent / "data" / data / "*.h5")], "output": output}
-        how = {"verbose": False, "shares": 1, "name": name}
+        how = {"verbose": False, "name": name}
         assert ran == [(given, name), (given, tmp_path / output, how)]
-    submit.main(["run", "--input", "a.h5", "--output", "/x", "--verbose", "--generation-pods", "2", "--epochs", "3"])
+    submit.main(["run", "--input", "a.h5", "--output", "/x", "--verbose", "--epochs", "3"])
     given = {"input": ["a.h5"], "output": "/x", "epochs": 3}
-    assert ran[-1] == (given, Path("/x"), {"verbose": True, "shares": 2, "name": "calorimeter"})
+    assert ran[-1] == (given, Path("/x"), {"verbose": True, "name": "calorimeter"})
 
 
 def test_a_training_setting_is_json_or_text() -> None:

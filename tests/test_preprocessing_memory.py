@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from commands import settled
 from showers import make_file, make_showers, write_file
 
 from calopipe import storage
-from calopipe.errors import InputError
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from pipelines.checks import check
@@ -57,14 +55,6 @@ def test_what_is_remembered_is_of_one_geometry(tmp_path: Path) -> None:
     for cell_mm in (7.0, 8.0, 7.0):
         (file,) = discover([str(path)], f"cell_mm={cell_mm}", memory=tmp_path / "ds").files
         assert file.geometry.cell_mm == cell_mm
-
-
-def test_files_are_the_same_in_any_order_unless_one_is_another(tmp_path: Path) -> None:
-    paths = [str(make_file(tmp_path / f"{seed}.h5", events=5, seed=seed)) for seed in range(2)]
-    both, other_way, one = discover(paths), discover(paths[::-1]), discover(paths[:1])
-    other_way.require(both.fingerprint())
-    with pytest.raises(InputError, match="changed since it was discovered"):
-        one.require(both.fingerprint())
 
 
 def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> None:

@@ -15,7 +15,6 @@ import tensorflow as tf
 from replicas import Normalised, Tiny, tiny
 from servers import together
 from showers import make_dataset, make_file
-from tpu import tpu_padding
 
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
@@ -280,14 +279,3 @@ def test_learning_rates() -> None:
     assert warm[20:] == pytest.approx(falling, rel=1e-4)
     exponential = _rates(100, schedule="exponential")
     assert exponential == pytest.approx([0.01 * 0.01 ** (step / 100) for step in range(100)], rel=1e-4)
-
-
-def test_what_a_tpu_pads() -> None:
-    """Tiles of 8 x 128: 64 showers and 8 channels lie in half a tile, whichever of the two is along the lanes."""
-    cells = keras.Input((4, 4, 4, 1))
-    model = keras.Model(cells, keras.layers.Dense(128)(keras.layers.Conv3D(8, 2)(cells)))
-    lines = tpu_padding(model, 64)
-    assert [line.split(", ", 1)[1] for line in lines] == [
-        "8 channels, 50% of a tile used",
-        "128 channels, 100% of a tile used",
-    ]

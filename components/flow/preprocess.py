@@ -26,29 +26,14 @@ def preprocess_flow(
     Returns:
         The files that could be read, the dataset's fingerprint, and the folders of dataset and registry.
     """
-    from components.step import describe, step
+    from components.step import prepared, working
 
-    with step():
+    with working(output, "preprocess"):
         from calopipe.events.splits import SplitRule
         from calopipe.events.tolerance import Tolerance
-        from calopipe.progress import say
-        from calopipe.storage import location
-        from components.parameters import require_plain
-        from preprocessing.dataset import news
         from preprocessing.flow.manifest import PairSettings
-        from preprocessing.pipeline import preprocess
 
         tolerance = Tolerance(on_bad_event=on_bad_event, on_bad_file=on_bad_file)
-        settings = PairSettings(SplitRule.parse(split_files), pair_step)
-        inputs = settings.discover(patterns, tolerance)
-        place = location(f"{output}/dataset")
-        if since := news(inputs.files, place):
-            say(since)
-        manifest = preprocess(inputs, place, settings, beam_options, tolerance=tolerance)
-        describe(data, f"{output}/dataset", made_from=" ".join(patterns), since_the_last_run=since, **manifest.facts())
-        metrics.log_metric("pairs read", manifest.events["read"])
-        metrics.log_metric("pairs written", manifest.events["written"])
-        used = {source.sha256 for source in manifest.inputs}
-        files = [str(file.path.absolute()) for file in inputs.files if file.sha256 in used]
-        require_plain({"input": files})
-        return (files, manifest.fingerprint, f"{output}/dataset", f"{output}/registry")
+        settings, dataset = PairSettings(SplitRule.parse(split_files), pair_step), f"{output}/dataset"
+        files, fingerprint = prepared(patterns, dataset, settings, tolerance, beam_options, data, metrics)
+        return (files, fingerprint, dataset, f"{output}/registry")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,7 +99,9 @@ class Platform:
         1, least=1, help="train on N nodes, each with these resources and GPUs, by a TrainJob of Kubeflow Trainer"
     )
     generation_pods: int = setting(
-        1, help="generate in N pods at once, each with these resources, and join what they made in one more (default 1)"
+        1,
+        least=1,
+        help="generate in N pods at once, each with these resources, and join what they made in one more (default 1)",
     )
     runtime: str = setting("calopipe", help="TrainingRuntime of that job (default calopipe)")
 
@@ -113,8 +115,7 @@ class Platform:
                 f"--claim {self.claim!r}: expected NAME:PATH, for example calopipe-data:/data, a name of a-z, 0-9 and "
                 "'-' and an absolute path"
             )
-        for refusal in _contradictions(self):
-            raise InputError(refusal)
+        _require_consistent(self)
         resources_by_step(self.resources, self.hours)
         self._device()
 
@@ -126,18 +127,6 @@ class Platform:
         if self.tpu:
             return "tpu"
         return "mirrored" if self.gpus > 1 else "one-device"
-
-    def require_strategy(self, strategy: str) -> None:
-        """Raise InputError unless `strategy` can use what training gets."""
-        if strategy == self.strategy or {strategy, self.strategy} == {"one-device", "mirrored"}:
-            return
-        given = (
-            f"--nodes {self.nodes}" if self.nodes > 1 else f"--tpu {self.tpu}" if self.tpu else "one node and no TPU"
-        )
-        raise InputError(
-            f"--strategy {strategy} with {given}: training there takes {self.strategy}; leave --strategy out, or give "
-            "--nodes or --tpu for what it is to use"
-        )
 
     def job(self) -> dict[str, Any]:
         """How training is started on several nodes, for the train step; empty where that trains by itself.
@@ -184,26 +173,27 @@ class Platform:
         return nvidia(self.gpus, self.gpu_type) if self.gpus else None
 
 
-def _contradictions(platform: Platform) -> Iterator[str]:
-    """What is wrong with the options together, and what to do about it."""
+def _require_consistent(platform: Platform) -> None:
+    """Raise InputError where the options contradict each other."""
     gpu_type, nodes = f"--gpu-type {platform.gpu_type!r}", f"with --nodes {platform.nodes}"
     if platform.gpu_type and not platform.gpus:
-        yield f"{gpu_type} without GPUs; give --gpus too"
+        raise InputError(f"{gpu_type} without GPUs; give --gpus too")
     if platform.gpus and platform.tpu:
-        yield f"--gpus {platform.gpus} and --tpu {platform.tpu!r}: training uses one kind; give one of them"
-    if platform.nodes > 1:
-        if platform.tpu:
-            yield f"--tpu {platform.tpu!r} {nodes}: only TPUs of one machine; give one of them"
-        if platform.runtime == "calopipe" and platform.claim not in {"", _CLAIM_OF_NODES}:
-            yield (
-                f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
-                f"{_CLAIM_OF_NODES} where its overlay has a volume; give that, or another --runtime"
-            )
-        if platform.gpu_type:
-            yield (
-                f"{gpu_type} {nodes}: where nodes run is for the TrainingRuntime {platform.runtime} to say; put a node "
-                "selector there, and leave --gpu-type out"
-            )
+        raise InputError(f"--gpus {platform.gpus} and --tpu {platform.tpu!r}: training uses one kind; give one of them")
+    if platform.nodes == 1:
+        return
+    if platform.tpu:
+        raise InputError(f"--tpu {platform.tpu!r} {nodes}: only TPUs of one machine; give one of them")
+    if platform.runtime == "calopipe" and platform.claim not in {"", _CLAIM_OF_NODES}:
+        raise InputError(
+            f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
+            f"{_CLAIM_OF_NODES} where its overlay has a volume; give that, or another --runtime"
+        )
+    if platform.gpu_type:
+        raise InputError(
+            f"{gpu_type} {nodes}: where nodes run is for the TrainingRuntime {platform.runtime} to say; put a node "
+            "selector there, and leave --gpu-type out"
+        )
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:

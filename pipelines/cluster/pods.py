@@ -53,14 +53,12 @@ def _share(task: dsl.PipelineTask, resources: Resources) -> None:
 
 
 def allow_retries(spec: PipelineSpec, platform: Platform) -> None:
-    """Give each task of the compiled `spec`, in whatever group of tasks, time for all its attempts.
+    """Give each task of the compiled `spec` time for all its attempts.
 
     By default kfp allows an hour from the start of the first attempt to the end of the last, and 2.16 has no argument
     for it: a training that fails in its second hour would not be repeated, and a repeated one would end with that hour.
     """
-    for group in (spec.root, *spec.components.values()):
-        for name, task in group.dag.tasks.items():
-            if task.HasField("retry_policy"):  # a group within a group has none
-                resources = platform.pod(step_of(name))
-                # Twice, for the time in which pods wait for a node.
-                task.retry_policy.backoff_max_duration.seconds = 2 * (resources.retries + 1) * resources.seconds
+    for name, task in spec.root.dag.tasks.items():
+        resources = platform.pod(step_of(name))
+        # Twice, for the time in which pods wait for a node.
+        task.retry_policy.backoff_max_duration.seconds = 2 * (resources.retries + 1) * resources.seconds

@@ -45,9 +45,8 @@ class Resources:
 # bad input, which would fail every time, and the waits double from a minute. Which ends are repeated is Argo's policy,
 # which kfp cannot state: failures but no deleted pods, and in Pipelines 2.17.0 as installed the reverse.
 STEPS = {
-    # Hashes the files, about 1 GB a second from a disk and less from a store.
-    "discover": Resources("Discover files", cpu="1", memory="1Gi", hours=2),
-    # 0.25 GiB a process were measured with 100,000 showers.
+    # Hashes the files, about 1 GB a second from a disk and less from a store; then 0.25 GiB a process were measured
+    # with 100,000 showers.
     "preprocess": Resources("Preprocess", cpu="2", memory="2Gi", hours=12),
     # Measured on two processors: 2 GiB for the config fast, 5.6 GiB for 3dgan, whose batch is 64.
     "train": Resources("Train", cpu="4", memory="8Gi", hours=72, retries=3),

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import kfp_server_api as api
@@ -21,7 +19,6 @@ from urllib3.exceptions import HTTPError, MaxRetryError, NewConnectionError, SSL
 from calopipe.errors import InputError
 from pipelines.remote.connection import Connection
 
-NAMESPACE = "kubeflow"  # of the runs of a server that has one user
 CONNECT_SECONDS = 10
 READ_SECONDS = 40  # creating a run writes to a database and to Kubernetes
 RETRY = urllib3.Retry(
@@ -44,10 +41,6 @@ class RefusalError(InputError):
 
 class UnreachableError(RefusalError):
     """The server could not be reached, or failed; the same request may succeed later."""
-
-
-class BusyError(UnreachableError):
-    """The server did nothing of what was asked, for there was too much of it."""
 
 
 class _Client(api.ApiClient):
@@ -75,16 +68,26 @@ class _Client(api.ApiClient):
             response = super().request(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
             json.loads(response.data)
         except ApiException as error:
-            kind = BusyError if error.status == 429 else UnreachableError if error.status >= 500 else RefusalError
-            raise kind(f"{where}: {credential.hide(_refusal(error, self.connection))}") from None
+            kind = UnreachableError if error.status == 429 or error.status >= 500 else RefusalError
+            again = self._again(method) if error.status >= 500 else ""
+            raise kind(f"{where}: {credential.hide(_refusal(error, self.connection))}{again}") from None
         except HTTPError as error:
             reason = (error.reason if isinstance(error, MaxRetryError) else None) or error
-            sent = method != "GET" and not isinstance(reason, (NewConnectionError, SSLError))
-            again = "; it may have been done all the same: look before you repeat it" if sent else ""
+            again = "" if isinstance(reason, (NewConnectionError, SSLError)) else self._again(method)
             raise UnreachableError(f"{where}: {_failure(reason)}{again}") from None
         except ValueError:  # a page, where the API answers in JSON
             raise RefusalError(f"{where}: {_login(self.connection)}") from None
         return response
+
+    def _again(self, method: str) -> str:
+        """What to do about a request that the server may have done: it stores a run and a schedule in two places."""
+        if method == "GET":
+            return ""
+        return (
+            "; it may have been done all the same, even if no list of the server shows it: look before you repeat it, "
+            "and delete what should not be there: kubectl get workflows,scheduledworkflows "
+            f"--namespace {self.connection.run_namespace}"
+        )
 
 
 class Server:
@@ -102,25 +105,6 @@ class Server:
     def scope(self) -> dict[str, str]:
         """The argument with which a request names the user's namespace."""
         return {"namespace": self.connection.namespace} if self.connection.namespace else {}
-
-    @property
-    def run_namespace(self) -> str:
-        """Where the pods of runs are."""
-        return self.connection.namespace or NAMESPACE
-
-
-@contextmanager
-def creation(server: Server, what: str, kind: str) -> Iterator[None]:
-    """Say where to look for `what` if the server fails between the two places where it stores it; `kind` is Argo's."""
-    try:
-        yield
-    except BusyError:
-        raise
-    except UnreachableError as error:
-        raise RefusalError(
-            f"{error}. Kubernetes may have {what} all the same, though no list of the server shows it; look, and "
-            f"delete it there: kubectl get {kind} --namespace {server.run_namespace}"
-        ) from None
 
 
 def named(name: str) -> str:

@@ -65,6 +65,11 @@ class Connection:
     ca_file: str | None
     credential: Credential
 
+    @property
+    def run_namespace(self) -> str:
+        """Where the pods of runs are; a server of one user has them in its own namespace."""
+        return self.namespace or "kubeflow"
+
 
 def add_options(task: argparse.ArgumentParser) -> None:
     """The options that state a connection; `connection` reads them."""

@@ -15,7 +15,7 @@ import yaml
 
 from calopipe.errors import InputError
 from pipelines.remote import logs
-from pipelines.remote.client import RefusalError, Server, UnreachableError, creation, named
+from pipelines.remote.client import RefusalError, Server, UnreachableError, named
 
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
@@ -61,8 +61,7 @@ class Step:
 def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`, called by `name` and the time; its id."""
     run = {"display_name": f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"} | job.body(server)
-    with creation(server, "the run", "workflows"):
-        return str(server.runs.run_service_create_run(run).run_id)
+    return str(server.runs.run_service_create_run(run).run_id)
 
 
 def address(server: Server, run: str) -> str:
@@ -111,7 +110,7 @@ def _outcome(server: Server, run: Any) -> str:
     """Why a run did not succeed: the step, and its error."""
     if state_of(run) == "CANCELED":
         return f"run {run.run_id} was cancelled"
-    namespace = server.run_namespace
+    namespace = server.connection.run_namespace
     broken = next((step for step in steps(server, run) if step.state == "FAILED"), None)
     if broken is None:
         why = (run.error and run.error.message) or logs.reason(run.run_id, None, namespace)

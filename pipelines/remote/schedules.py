@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calopipe.errors import InputError
-from pipelines.remote.client import Server, creation, named
+from pipelines.remote.client import Server, named
 from pipelines.remote.runs import Job
 
 _LEAP_YEAR = 2024
@@ -67,5 +67,4 @@ def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> s
         "max_concurrency": 1,
         "no_catchup": True,
     }
-    with creation(server, "the schedule", "scheduledworkflows"):
-        return str(server.schedules.recurring_run_service_create_recurring_run(wanted).recurring_run_id)
+    return str(server.schedules.recurring_run_service_create_recurring_run(wanted).recurring_run_id)

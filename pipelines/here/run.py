@@ -1,20 +1,36 @@
-"""What a run on this machine shows: a line for each step, progress, and a log with everything else."""
+"""The pipeline on this machine: each step a process of this environment, through kfp's local runner.
+
+It shows a line for each step, and progress; a log has everything else.
+"""
 
 from __future__ import annotations
 
 import io
+import json
+import os
 import re
 import shutil
+import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
-from calopipe.mirror import told
-from calopipe.progress import GOING, SAID
+from kfp import local
+
+from calopipe import storage
+from calopipe.errors import InputError
+from calopipe.lock import alone
+from calopipe.mirror import mirrored, told
+from calopipe.progress import GOING, SAID, VIEWED
+from components import overview
+from components.step import keep_from_others
+from pipelines import package
+from pipelines.parameters import SHOWERS
 
 # kfp reports the start and the end of a step only in its log.
 _OF_KFP = re.compile(r"\d\d:\d\d:\d\d\.\d{3} - ")
@@ -25,6 +41,70 @@ _PERCENT = re.compile(r"(\d+)%")
 _NAME_COLUMNS, _BAR_COLUMNS = 12, 20
 _LINES_OF_A_FAILURE = 15
 _CLEAR_LINE = "\r\x1b[K"
+
+
+def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: bool, name: str = SHOWERS) -> None:
+    """Run every step of the pipeline called `name` with the `parameters` into `output`, an absolute path or an address.
+
+    InputError, before any work: another process runs a pipeline into it. A file in OUTPUT/logs gets all that the steps
+    and kfp print, and a `verbose` run prints it here too. OUTPUT/index.html leads to what is there at the end, also
+    after a failure. The last lines that are printed are the verdict, the report and this page.
+    """
+    keep_from_others()
+    parameters = {**parameters, "output": str(output)}
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
+    with (
+        alone(output),
+        mirrored(output) as here,
+        tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
+    ):
+        os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
+        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(here / "kfp"))
+        failed = False
+        pipeline = package.define(name)
+        with shown(here / "logs", sys.stdout, verbose=verbose) as (view, log):
+            overview.note(output, parameters, log)
+            try:
+                with _python3_in_names():
+                    pipeline(**parameters)
+            except RuntimeError:  # what kfp raises when a step fails
+                failed = True
+        overview.write_index(output)
+        if line := reason.read():
+            raise InputError(line)
+        if failed:
+            raise SystemExit(
+                f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {told(str(log))}"
+            )
+    _show(parameters, output)
+
+
+def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:
+    verdict = json.loads((output / "verdict.json").read_text())["verdict"]
+    print(f"verdict: {verdict}")
+    print(_from_here(f"report:  {output / 'report.html'}"))
+    print(_from_here(f"open:    {output / overview.INDEX_FILE}"))
+    from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
+
+    if used := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).in_use():
+        print(f"model in use: {used}")
+
+
+@contextmanager
+def _python3_in_names() -> Iterator[None]:
+    """Let "python3" run this interpreter, and keep the text "python3" in the names of files as it is.
+
+    kfp 2.16 puts `sys.executable` in place of "python3" in every argument of a local step, in parameters too
+    (`replace_python_executable` in kfp/local/subprocess_task_handler.py, which has no option against it). Here it puts
+    "python3" in place of itself.
+    """
+    executable, path = sys.executable, os.environ.get("PATH", os.defpath)
+    sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
+    try:
+        yield
+    finally:
+        sys.executable, os.environ["PATH"] = executable, path
 
 
 class View(io.TextIOBase):
@@ -92,7 +172,7 @@ class View(io.TextIOBase):
 
     def _end_step(self, text: str) -> None:
         seconds = time.monotonic() - self._began_at
-        line = f"{self._step:{_NAME_COLUMNS}}{seconds:7.1f} s  {text}".replace(f"{Path.cwd()}/", "")
+        line = _from_here(f"{self._step:{_NAME_COLUMNS}}{seconds:7.1f} s  {text}")
         self._show(f"{_CLEAR_LINE if self._live else ''}{line}\n")
         self._step = ""
 
@@ -108,9 +188,14 @@ def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[Vi
     path = folder / f"{datetime.now():%Y-%m-%d-%H-%M-%S}.log"
     with path.open("a", encoding="utf-8", buffering=1) as log:
         view = View(log, terminal, verbose=verbose)
-        print(told(f"log: {path}").replace(f"{Path.cwd()}/", ""), file=terminal, flush=True)
+        print(_from_here(told(f"log: {path}")), file=terminal, flush=True)
         try:
             with redirect_stdout(view):
                 yield view, path
         finally:
             view.end()
+
+
+def _from_here(text: str) -> str:
+    """`text` with paths within the current folder as they are from there."""
+    return text.replace(f"{Path.cwd()}/", "")

@@ -1,4 +1,4 @@
-"""`python -m training` with the steps done by Keras's `fit`, one a call: `python benchmarks/keras_fit.py fit ...`.
+"""`python -m training` with the steps done by Keras's `fit`, one a call: `python tests/keras_fit.py fit ...`.
 
 The weights are the same to the last bit. Not for several workers, where Keras 3's `fit` fails (keras issue 20585).
 """
@@ -44,7 +44,7 @@ class _After(keras.callbacks.Callback):
         super().__init__()
         self._loop = loop
 
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:  # noqa: ARG002  Keras's
+    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         assert logs is not None
         self.model.stop_training = self._loop.after(np.asarray(logs["losses"]), stop=False)
 
