@@ -24,11 +24,10 @@ from calopipe.grade import load_grade, tolerances
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.verdict import overall, read_verdict
+from calopipe.verdict import Comparison, overall, read_verdict
 from validation.__main__ import main
 from validation.challenge.numbers import Asked
 from validation.compare import validate
-from validation.document import Comparison
 from validation.judge.answers import Measurement, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables, observe

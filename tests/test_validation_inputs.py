@@ -19,10 +19,10 @@ from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.grade import load_grade
 from calopipe.showers.selection import Selection
+from calopipe.verdict import Comparison, _code_version
 from validation import compare
 from validation.__main__ import main
 from validation.compare import validate
-from validation.document import Comparison, _code_version
 from validation.measure.sets import COUNT, ShowerSet, require_comparable, require_same_cut
 from validation.report import plots
 from validation.statistics import binning as bins_of_labels
@@ -162,7 +162,7 @@ def test_a_verdict_stands_for_its_request_as_long_as_its_report_is_whole(
     assert replace(comparison, inputs={"seed": 2}).standing() is None
     assert replace(comparison, grade=load_grade("precision")).standing() is None
     with monkeypatch.context() as patch:
-        patch.setattr("validation.document._code_version", lambda: "another")
+        patch.setattr("calopipe.verdict._code_version", lambda: "another")
         assert comparison.standing() is None
     report.write_text("<p>accepted</p>")
     assert comparison.standing() is None
@@ -171,7 +171,7 @@ def test_a_verdict_stands_for_its_request_as_long_as_its_report_is_whole(
 
 
 def test_the_code_that_a_verdict_depends_on_is_of_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validation.document.__file__", str(tmp_path / "validation" / "document.py"))
+    monkeypatch.setattr("calopipe.verdict.__file__", str(tmp_path / "calopipe" / "verdict.py"))
     versions = [_code_version()]
     for name in ("validation/a.py", "validation/b/c.css", "validation/d.toml", "calopipe/e.py", "calopipe/f/g.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

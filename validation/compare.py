@@ -16,8 +16,8 @@ from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
+from calopipe.verdict import Comparison
 from validation.challenge.numbers import Asked, numbers
-from validation.document import Comparison
 from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
 from validation.judge.judgement import Judgement

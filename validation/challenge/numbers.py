@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.documents import finite
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.challenge import CLASSIFIER, TIMING
@@ -16,7 +17,6 @@ from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from calopipe.storage import Location
-from calopipe.verdict import finite
 from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
 from validation.challenge.published import published
 from validation.measure.sets import COUNT, ShowerSet

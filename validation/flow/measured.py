@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.documents import finite
 from calopipe.errors import InputError
 from calopipe.flow.mechanics import kinetic_energy, transverse, unsettled, vorticity, wake
 from calopipe.flow.strouhal import LEAST_FRAMES, strouhal
-from calopipe.verdict import finite
 from validation.flow import measures
 from validation.flow.measures import Array
 from validation.flow.pairs import Frames, Pair

@@ -13,8 +13,8 @@ from functools import partial
 
 import numpy as np
 
+from calopipe.documents import finite
 from calopipe.grade import Grade
-from calopipe.verdict import finite
 from validation.judge.answers import Measurement
 from validation.judge.expectation import corrected_for_labels
 from validation.measure.axis import ring_shares

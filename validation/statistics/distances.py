@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
-from calopipe.verdict import finite
+from calopipe.documents import finite
 from validation.measure.observables import Array
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42
