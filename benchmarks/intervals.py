@@ -22,8 +22,8 @@ import numpy as np
 from scipy import special
 
 from calopipe.errors import run_command
+from validation.measure.deposits import Array
 from validation.statistics.estimates import (
-    Array,
     Estimate,
     Features,
     Resampled,

@@ -27,10 +27,10 @@ from calopipe.grade import load_grade
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Showers
 from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
-from validation.judge.judgement import Judgement
-from validation.measure.axis import line
+from validation.compare import Judgement
+from validation.measure.deposits import line
 from validation.measure.observables import SCALARS, Observables, observe
-from validation.measure.reader import Measured
+from validation.measure.sets import Measured
 from validation.measure.table import Table
 from validation.measure.voxels import coarse_blocks
 from validation.statistics.binning import Binning
@@ -235,8 +235,9 @@ def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sa
     parts, hashes = [], []
     for number, file in enumerate(open_all(paths)):
         showers = planted(file.read(), np.random.default_rng(number))
-        parts.append(observe(showers.cells, showers.energy_gev, showers.theta_rad, file.geometry))
-        hashes.append(Hits.of(showers.cells).digests())
+        hits = Hits.of(showers.cells)
+        parts.append(observe(hits, showers.energy_gev, showers.theta_rad, file.geometry))
+        hashes.append(hits.digests())
     sample = Sample(Observables.joined(parts), np.concatenate(hashes))
     if kept is not None:
         np.savez(kept, digests=sample.digests, **{name: getattr(sample.observables, name) for name in names})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -69,3 +70,8 @@ class Form:
 def stands(what: str, place: Location, told: str = "") -> None:
     """Say that `what` a command is asked for is at `place` already."""
     say(f"{what}: {place}{told and f', {told}'}; nothing to do")
+
+
+def finite(value: float) -> float | None:
+    """`value` for JSON, which has no infinity and no NaN."""
+    return float(value) if math.isfinite(value) else None

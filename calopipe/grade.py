@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from calopipe.documents import finite
 from calopipe.errors import InputError
-from calopipe.verdict import finite
 
 _GRADES = Path(__file__).parent / "grades"
 

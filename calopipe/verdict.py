@@ -1,18 +1,25 @@
-"""The verdict: the document that a promotion trusts."""
+"""The verdict, of whatever field, the document that a promotion trusts: how it is made, whether it stands, is read."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+import importlib.metadata
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from calopipe.documents import Form
+from calopipe import storage
+from calopipe.documents import Form, stands
 from calopipe.errors import InputError
+from calopipe.grade import Grade
+from calopipe.progress import say
 from calopipe.storage import Location
 
 FORM = Form("calopipe.verdict", 2)
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
 VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "h5py", "hist")  # that compute the numbers
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 
 
@@ -41,17 +48,72 @@ def read_verdict(path: Location) -> dict[str, Any]:
     return document
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison that is asked for: of what (`inputs`), under which grade, and where the answer goes.
+
+    The files of a set are listed under its name, each with its path, `file`. The request depends on the names and
+    contents of files, not on where they lie, and on all other inputs.
+    """
+
+    output: Path
+    grade: Grade
+    inputs: dict[str, Any]
+
+    @property
+    def request(self) -> str:
+        named = {
+            side: [{**file, "file": Path(file["file"]).name} for file in files]
+            for side, files in self.inputs.items()
+            if isinstance(files, list) and files and isinstance(files[0], dict)
+        }
+        asked = {"grade": self.grade.to_json(), "schema_version": FORM.version, "code_version": _code_version()}
+        return storage.fingerprint(self.inputs | named | asked)
+
+    def standing(self) -> dict[str, Any] | None:
+        """The verdict that is in `output` already, with its report; None where it is to be made. It is told, too."""
+        page = self.output / REPORT_FILE
+        try:
+            document = read_verdict(self.output / VERDICT_FILE)
+        except ValueError:  # none, or not a valid one: make it anew
+            return None
+        if document["request"] != self.request or not page.is_file():
+            return None
+        if storage.sha256_of_file(page) != document.get("report_sha256"):
+            return None
+        stands("verdict stands", self.output / VERDICT_FILE, summary_line(document))
+        return document
+
+    def write(self, content: dict[str, Any], page: Callable[[dict[str, Any]], str]) -> dict[str, Any]:
+        """Write the report, which `page` makes of the whole document, and then the document of the `content`."""
+        versions = {"python": platform.python_version()}
+        versions |= {name: importlib.metadata.version(name) for name in _LIBRARIES}  # no part of the request
+        inputs = self.inputs | {"code_version": _code_version(), "versions": versions}
+        document = FORM.of(content | {"grade": self.grade.to_json(), "inputs": inputs, "request": self.request})
+        with storage.replacing(self.output / REPORT_FILE) as temporary:
+            temporary.write_text(page(document), encoding="utf-8")
+        document["report_sha256"] = storage.sha256_of_file(self.output / REPORT_FILE)
+        storage.write_json(self.output / VERDICT_FILE, document)
+        say(summary_line(document))
+        return document
+
+
+def _code_version() -> str:
+    """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
+    ground = Path(__file__).parent
+    stage = ground.parent / "validation"
+    own = (file for kind in ("py", "css", "html", "toml") for file in stage.rglob(f"*.{kind}"))
+    sources = sorted([*own, *ground.rglob("*.py")])
+    contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
+    return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
+
+
 def summary_line(document: dict[str, Any]) -> str:
     """The verdict, how many criteria led to it, and how the candidate compares with an incumbent."""
     answers = [criterion["verdict"] for criterion in document["criteria"]]
     counts = ", ".join(f"{answers.count(answer)} {answer}" for answer in ("pass", "fail", "inconclusive"))
     beside = f"; against the incumbent: {document['incumbent']['outcome']}" if document.get("incumbent") else ""
     return f"{document['verdict']} (grade {document['grade']['name']}); criteria: {counts}{beside}"
-
-
-def finite(value: float) -> float | None:
-    """`value` for JSON, which has no infinity and no NaN."""
-    return float(value) if math.isfinite(value) else None
 
 
 def number(value: float | None, scale: float = 1) -> str:

@@ -118,7 +118,7 @@ def _registry(place: storage.Location) -> tuple[str, str]:
 
 def write_index(output: storage.Location) -> storage.Location:
     """Write the page that leads to all that the run in `output` has made, and show what it found; its path."""
-    from validation.report.markup import html, render
+    from validation.report.page import html, render
 
     picture, log = output / _OVERVIEW, f"logs/{asked(output)['log']}"
     card = folder.model_in(output / "model")

@@ -58,6 +58,13 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures of reports hold nothing: painting them is most of a comparison's time. Their titles stay."""
+    for module in ("validation.report.plots", "validation.flow.report"):
+        monkeypatch.setattr(f"{module}.png", lambda *_, **__: b"\x89PNG")
+
+
+@pytest.fixture
 def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """The way to an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
     from servers import store

@@ -11,13 +11,15 @@ import numpy as np
 
 from calopipe.events.splits import SplitRule
 from calopipe.showers.angle import angle_of_cells, angle_of_moments
-from calopipe.showers.cells import Geometry, Layer, Showers
+from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
+from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from calopipe.showers.selection import Selection
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
+from validation.measure.observables import Observables, observe
 
 # A coarse calorimeter of the Geant4 sample's outer size: three by three cells and five layers joined.
 SMALL_GEOMETRY = Geometry(shape=(17, 17, 5), cell_mm=15.3, layer_pitch_mm=20.0, x0_per_layer=5.02, file_unit_gev=0.02)
@@ -159,6 +161,17 @@ def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:
     density /= density.sum(axis=(1, 2, 3), keepdims=True)
     cells = (rng.poisson(density * 20 * energy[:, None, None, None]) * 0.05).astype(np.float32)
     return Showers(cells, energy, theta, measured_angle(cells), more={"phi_rad": phi, "particle": kind})
+
+
+def upright(cells: FloatArray) -> Showers:
+    """Showers of 100 GeV at normal incidence with these cells."""
+    energy, theta = (np.full(len(cells), value, np.float32) for value in (100, np.pi / 2))
+    return Showers(cells, energy, theta, theta)
+
+
+def observed(showers: Showers, geometry: Geometry = SMALL_GEOMETRY) -> Observables:
+    """What validation measures of the showers."""
+    return observe(Hits.of(showers.cells), showers.energy_gev, showers.theta_rad, geometry)
 
 
 def make_dataset(output: Path, *files: Path | str, split_files: Sequence[str] = (), **settings: Any) -> Manifest:

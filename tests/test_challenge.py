@@ -11,8 +11,9 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.positions import voxel_order
-from validation.challenge.histograms import Histograms, _edges, energy_edges, separation, separations, voxel_edges
+from validation.challenge.histograms import VOXEL_EDGES, Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd
+from validation.statistics.estimates import separation
 
 Array = NDArray[np.float64]
 
@@ -94,9 +95,9 @@ def of_kinds(geometry: Geometry, reference: HighLevel, candidate: HighLevel) -> 
 
 
 def of_cells(geometry: Geometry, reference: Array, candidate: Array) -> float:
-    edges = voxel_edges(geometry, reference.max())
+    edges = energy_edges(geometry, reference.max(), VOXEL_EDGES)
     first, second = (np.histogram(each, edges)[0] for each in (reference, candidate))
-    return separation(first, second)
+    return float(separation(first, second))
 
 
 def weighted(vector: Array) -> float:

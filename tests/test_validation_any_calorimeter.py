@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers, observed, upright
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
-from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
+from validation.measure.deposits import Array
 from validation.measure.edges import (
+    RING_EDGES,
     SPECTRUM_EDGES,
     lateral_edges_mm,
     radial_edges_mm,
@@ -23,11 +24,12 @@ from validation.measure.edges import (
     ring_places,
     thirds,
 )
-from validation.measure.observables import CELL_GEV, HIT_GEV, Array, Observables, observe, observe_hits
+from validation.measure.observables import CELL_GEV, HIT_GEV
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.seen import lateral_shares
 from validation.measure.voxels import coarse_blocks, root_shares
 
+GRID = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 MIXED = Geometry.of_layers(
     [Layer(4.0, 0.5, (9, 8), size_mm=(5.0, 5.0))] * 3 + [Layer(12.0, 2.0, (3, 4), size_mm=(15.0, 10.0))] * 2, 0.02
 )
@@ -44,16 +46,11 @@ def random_cells(geometry: Geometry, events: int = 4) -> FloatArray:
     return (cells * exists).astype(np.float32)
 
 
-def observed(cells: FloatArray, geometry: Geometry) -> Observables:
-    labels = np.full(len(cells), 100.0), np.full(len(cells), math.pi / 2)
-    return observe_hits(Hits.of(cells), *labels, geometry)
-
-
 def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float, float, int, float]]:
     """x, y, radius of a full ring, layer and energy of each cell that holds any, by the layers' own description."""
     found = []
     for (i, j, number), value in np.ndenumerate(shower):
-        layer = geometry.layers[number]
+        layer = geometry.every_layer[number]
         if value <= 0:
             continue
         if layer.size_mm is not None:
@@ -72,15 +69,20 @@ def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float,
     return found
 
 
-@pytest.mark.parametrize("geometry", [MIXED, RING_GEOMETRY], ids=["layers", "rings"])
-def test_observables_agree_with_loops(geometry: Geometry) -> None:
+@pytest.mark.parametrize(
+    ("geometry", "rings_mm"),
+    [(GRID, 5 * RING_EDGES), (MIXED, 5 * RING_EDGES), (RING_GEOMETRY, [0, 5, 10, 20, 40, 60])],
+    ids=["alike", "layers", "rings"],
+)
+def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> None:
     cells = random_cells(geometry)
-    table = observed(cells, geometry)
-    fronts = np.cumsum([0.0, *(layer.x0 for layer in geometry.layers)])
-    places = np.cumsum([0.0, *(layer.pitch_mm for layer in geometry.layers)])
+    cells[0].reshape(-1)[np.flatnonzero(cells[0])[9]] = 0.9 * CELL_GEV / geometry.file_unit_gev  # too little to count
+    table = observed(upright(cells), geometry)
+    fronts = np.cumsum([0.0, *(layer.x0 for layer in geometry.every_layer)])
+    places = np.cumsum([0.0, *(layer.pitch_mm for layer in geometry.every_layer)])
     depth = (fronts[1:] + fronts[:-1]) / 2
     z = (places[1:] + places[:-1]) / 2
-    existing = sum(layer.cells[0] * layer.cells[1] for layer in geometry.layers)
+    existing = sum(layer.cells[0] * layer.cells[1] for layer in geometry.every_layer)
     for event, shower in enumerate(cells):
         x, y, ring, number, energy = map(np.array, zip(*cells_of(shower, geometry), strict=True))
 
@@ -111,13 +113,18 @@ def test_observables_agree_with_loops(geometry: Geometry) -> None:
         assert table.column("r90_mm")[event] == pytest.approx(r90, abs=geometry.cell_mm / 20)
         radial = np.append(radial_edges_mm(geometry)[:-1], np.inf)
         np.testing.assert_allclose(table.radial[event], np.histogram(distance, radial, weights=energy)[0], atol=1e-6)
-        np.testing.assert_allclose(table.layers[event], np.bincount(number, energy, len(geometry.layers)), rtol=1e-5)
+        np.testing.assert_allclose(table.layers[event], np.bincount(number, energy, geometry.shape[2]), rtol=1e-5)
         spectrum = np.histogram(np.log10(energy[energy > HIT_GEV]), SPECTRUM_EDGES)[0]
         np.testing.assert_array_equal(table.spectrum[event], spectrum)
         for values in (table.along_x, table.along_y, table.ring_energy, table.coarse, table.radial):
             assert values[event].sum() == pytest.approx(energy.sum(), rel=1e-5)
-        assert table.ring_cells[event].sum() == (energy > CELL_GEV).sum()
-        assert table.ring_energy.shape[1] == len(ring_labels(geometry))
+        rings = np.append(rings_mm, np.inf)
+        held = np.histogram(distance, rings, weights=energy)[0]
+        np.testing.assert_allclose(table.ring_energy[event], held, rtol=1e-5, atol=1e-9)
+        np.testing.assert_array_equal(table.ring_cells[event], np.histogram(distance[energy > CELL_GEV], rings)[0])
+        if geometry is GRID:
+            np.testing.assert_allclose(table.along_x[event], shower.sum(axis=(1, 2)) * 0.02, rtol=1e-5)
+            np.testing.assert_allclose(table.along_y[event], shower.sum(axis=(0, 2)) * 0.02, rtol=1e-5)
 
 
 @pytest.mark.parametrize("geometry", [MIXED, RING_GEOMETRY, *known().values()])
@@ -169,6 +176,8 @@ def test_edges_are_those_that_cells_have() -> None:
             (3, 4, 2, 3, 2, 4, 3),
             (5, 8, 4, 2, 2, 2, 4, 8, 5),
         ),
+        (REFERENCE_GEOMETRY, (5,) * 5, *[(10, 8, 4, 2, 3, 2, 4, 8, 10)] * 2),
+        (replace(REFERENCE_GEOMETRY, shape=(6, 50, 12)), (3, 2, 3, 2, 2), (2, 2, 2), (10, 8, 4, 2, 2, 2, 4, 8, 10)),
         # at most nine groups, eight sectors, and rings that end at 1, 2, 3, 5 and 8 widths of one
         (known()["calochallenge-2"], (5,) * 9, (2,) * 8, (1, 1, 1, 2, 3, 1)),
         (known()["calochallenge-1-photons"], (1,) * 5, None, None),
@@ -195,7 +204,7 @@ def test_a_block_holds_the_energy_of_its_cells_and_its_share_is_a_root() -> None
     expected = np.zeros((2, blocks.max() + 1))
     for (event, i, j, layer), value in np.ndenumerate(cells):
         expected[event, blocks[layer, i * RING_GEOMETRY.shape[1] + j]] += value * RING_GEOMETRY.file_unit_gev
-    np.testing.assert_allclose(observed(cells, RING_GEOMETRY).coarse, expected, rtol=1e-5)
+    np.testing.assert_allclose(observed(upright(cells), RING_GEOMETRY).coarse, expected, rtol=1e-5)
     assert root_shares(np.array([[4.0, 1.0], [0.0, 9.0]]), np.array([16.0, 4.0])).tolist() == [[0.5, 0.25], [0, 1.5]]
 
 
@@ -217,8 +226,9 @@ def test_the_energy_of_a_cell_is_spread_evenly_over_it() -> None:
 def test_a_turned_shower_of_rings_looks_the_same_but_for_its_place() -> None:
     geometry = known()["calochallenge-2"]
     showers = make_ring_showers(events=5, seed=1, geometry=geometry)
-    labels = showers.energy_gev, showers.theta_rad
-    plain, turned = (observe(np.roll(showers.cells, shift, axis=1), *labels, geometry) for shift in (0, 4))
+    plain, turned = (
+        observed(replace(showers, cells=np.roll(showers.cells, shift, axis=1)), geometry) for shift in (0, 4)
+    )
     for name, other in (("second_x_mm2", "second_y_mm2"), ("mean_x_mm", "mean_y_mm")):  # by a quarter of a circle
         np.testing.assert_allclose(abs(turned.column(other)), abs(plain.column(name)), rtol=1e-6)
     for name in ("r90_mm", "depth_x0", "hits", "sparsity", "last_third"):
@@ -226,25 +236,29 @@ def test_a_turned_shower_of_rings_looks_the_same_but_for_its_place() -> None:
     np.testing.assert_allclose(turned.ring_energy, plain.ring_energy, rtol=1e-4, atol=1e-6)
 
 
-def test_an_empty_shower_in_rings_has_nothing_to_average() -> None:
-    cells = random_cells(RING_GEOMETRY, 2)
+@pytest.mark.parametrize("geometry", [GRID, RING_GEOMETRY])
+def test_an_empty_shower_has_zeros_and_nothing_to_average(geometry: Geometry) -> None:
+    cells = random_cells(geometry, 2)
     cells[0] = 0
-    table = observed(cells, RING_GEOMETRY)
+    table = observed(upright(cells), geometry)
+    assert table.empty.tolist() == [True, False]
+    for name in ("visible_gev", "response", "hits"):
+        assert table.column(name)[0] == 0
     for name in ("depth_x0", "mean_x_mm", "second_y_mm2", "r90_mm", "first_third", "angle_deg", "layer_of_maximum"):
         assert math.isnan(table.column(name)[0]), name
         assert math.isfinite(table.column(name)[1]), name
     assert table.column("sparsity")[0] == 1
-    assert not any(values[0].any() for values in (table.along_x, table.radial, table.coarse))
+    assert not any(values[0].any() for values in (table.along_x, table.radial, table.coarse, table.spectrum))
 
 
 def test_energy_where_there_is_no_cell_is_an_error() -> None:
     cells = np.ones((1, *RING_GEOMETRY.shape), np.float32)
     with pytest.raises(InputError, match="in layer 0; give the --geometry"):
-        observed(cells, RING_GEOMETRY)
+        observed(upright(cells), RING_GEOMETRY)
     cells = random_cells(RING_GEOMETRY, 1)
     cells[0, 3, 2, 5] = cells[0, 7, 4, 5] = 1
     with pytest.raises(InputError, match="in 2 places that are no cells, the first in layer 5"):
-        observed(cells, RING_GEOMETRY)
+        observed(upright(cells), RING_GEOMETRY)
 
 
 def test_pictures_show_each_cell_at_its_place() -> None:
@@ -252,7 +266,7 @@ def test_pictures_show_each_cell_at_its_place() -> None:
     geometry = replace(known()["calochallenge-2"], file_unit_gev=0.5)
     cells = np.zeros((1, *geometry.shape), np.float32)
     cells[0, 9, 5, 30] = 14.0  # 7 GeV at an angle of pi/8 + pi/16, radius of 23.25 to 27.9 mm
-    (shown,) = pictures(cells, observed(cells, geometry), geometry, 3)
+    (shown,) = pictures(cells, observed(upright(cells), geometry), geometry, 3)
     (z, y), (front_x, front_y) = views_mm(geometry)
     assert shown.side.sum() == pytest.approx(7.0, rel=1e-5)
     assert shown.front.sum() == pytest.approx(7.0, rel=0.1)
@@ -276,16 +290,13 @@ def test_views_reach_as_far_as_the_cells_and_twelve_of_them_at_most() -> None:
         assert (edges[0], edges[-1], len(edges)) == (pytest.approx(-reach), pytest.approx(reach), bins + 1)
 
 
-def test_a_picture_is_of_a_shower_that_is_not_empty_and_leaves_out_what_is_no_energy() -> None:
+def test_a_picture_is_of_a_shower_that_is_not_empty() -> None:
     showers = make_showers(events=4, seed=4)
-    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    table = observed(showers)
     table.column("hits")[0] = 0
-    cells = showers.cells.copy()
-    cells[1, 0, 0, 0], cells[2, 0, 0, 0] = np.nan, -5
-    shown = pictures(cells, table, SMALL_GEOMETRY, 2)
+    shown = pictures(showers.cells, table, SMALL_GEOMETRY, 2)
     assert [picture.theta_rad for picture in shown] == showers.theta_rad[1:3].tolist()
     for picture, shower in zip(shown, showers.cells[1:3] * 0.02, strict=True):
-        shower[0, 0, 0] = 0
         np.testing.assert_allclose(picture.side, shower.sum(axis=0), rtol=1e-5)
         np.testing.assert_allclose(picture.front, shower.sum(axis=2), rtol=1e-5)
 
@@ -293,7 +304,7 @@ def test_a_picture_is_of_a_shower_that_is_not_empty_and_leaves_out_what_is_no_en
 def test_pictures_of_listed_layers_are_those_of_layers_alike() -> None:
     showers = make_showers(events=2, seed=4)
     plain, listed = (
-        pictures(showers.cells, observed(showers.cells, geometry), geometry, 2) for geometry in (SMALL_GEOMETRY, ALIKE)
+        pictures(showers.cells, observed(showers, geometry), geometry, 2) for geometry in (SMALL_GEOMETRY, ALIKE)
     )
     for ours, theirs in zip(plain, listed, strict=True):
         np.testing.assert_allclose(theirs.side, ours.side, rtol=1e-5)

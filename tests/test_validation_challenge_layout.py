@@ -10,21 +10,20 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from showers import RING_GEOMETRY, make_ring_showers
+from judging import criteria_of, failed
+from showers import RING_GEOMETRY, make_ring_showers, observed
 
-from calopipe.grade import load_grade
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.layouts import GEOMETRY
 from calopipe.showers.positions import voxel_order
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
-from validation.judge.answers import Criterion, judge_all
-from validation.judge.criteria import measure_criteria
+from validation.judge.answers import Criterion
 from validation.judge.similarity import similarity
-from validation.measure.edges import ring_labels
-from validation.measure.observables import Observables, observe
-from validation.measure.table import Samples, Tables
-from validation.statistics.binning import Binning
+from validation.measure.observables import Observables
+from validation.measure.table import Samples
+
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 EVENTS = 1_500
 
@@ -35,25 +34,14 @@ def showers(seed: int) -> Showers:
 
 
 def table(made: Showers, cells: FloatArray) -> Observables:
-    found = observe(cells, made.energy_gev, made.theta_rad, RING_GEOMETRY)
+    found = observed(replace(made, cells=cells), RING_GEOMETRY)
     return found[~found.empty]
 
 
 def judged(cells: FloatArray, grade: str = "gan") -> dict[str, Criterion]:
     """Showers of seed 2 with these cells against those of seed 1."""
     mine, theirs = table(showers(1), showers(1).cells), table(showers(2), cells)
-    found = measure_criteria(
-        Tables(mine, theirs, 0),
-        binning=Binning.of(mine, len(theirs), angles=False),
-        grade=load_grade(grade),
-        rng=np.random.default_rng(0),
-        ring_names=ring_labels(RING_GEOMETRY),
-    )
-    return {each.measurement.name: each for each in judge_all(found)}
-
-
-def failed(found: dict[str, Criterion]) -> set[str]:
-    return {name for name, each in found.items() if each.verdict == "fail"}
+    return criteria_of(mine, theirs, grade=grade, geometry=RING_GEOMETRY)
 
 
 def scaled_layer(cells: FloatArray) -> FloatArray:

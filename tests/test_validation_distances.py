@@ -7,9 +7,10 @@ from functools import partial
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_showers
+from showers import make_showers, observed
 
-from validation.measure.observables import FEATURES, SCALARS, Array, features, observe
+from validation.measure.deposits import Array
+from validation.measure.observables import FEATURES, SCALARS, features
 from validation.statistics import distances as module
 from validation.statistics.distances import _frechet, _intercept, _largest, _mmd, distances, fpd, kpd, sizes
 
@@ -100,7 +101,7 @@ def test_features_are_finite_and_independent() -> None:
     showers.cells[np.arange(5), 8, 8, np.arange(5)] = 1.0  # all the energy in one cell
     # Were all cells hits, the sparsity would follow from their number.
     showers.cells[:] *= np.random.default_rng(16).lognormal(0, 2, showers.cells.shape)
-    found = features(observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY))
+    found = features(observed(showers))
     assert found.shape == (300, len(FEATURES)) == (300, len(SCALARS) - 1)
     assert np.isfinite(found).all()
     standard = (found - found.mean(axis=0)) / found.std(axis=0)

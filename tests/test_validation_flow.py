@@ -28,6 +28,8 @@ from validation.flow.pairs import _same_flow, _stride, floor_frames, pair_of
 from validation.flow.report import _by_step, _spectra, _vorticity
 from validation.report.summary import summary
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 CELL_D, INTERVAL_D = 0.25, 0.5
 SHAPE = (48, 24)
 SPEED, LENGTH = 0.8, 4.0  # of the street: its Strouhal number is 0.2, its period 10 frames

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from calopipe.flow.mechanics import kinetic_energy, strouhal, transverse, unsettled, wake
-from validation.flow import measures
-from validation.flow.measures import Array
+from validation.flow import measured
+from validation.flow.measured import Array
 
 N = 64
 CELL_D = 2 * np.pi / N
@@ -22,29 +22,29 @@ def taylor_green(time: float = 0.0, nu: float = 0.1) -> Array:
 
 
 def test_a_taylor_green_vortex_has_no_divergence_and_its_energy_decays() -> None:
-    assert measures.rms_divergence(taylor_green(), EVERYWHERE, CELL_D) < 1e-12
+    assert measured.rms_divergence(taylor_green(), EVERYWHERE, CELL_D) < 1e-12
     strained = taylor_green() + np.linspace(0, 1, N)[:, None, None] * [1.0, 0.0]  # du/dx = 1 / length
-    found = measures.rms_divergence(strained, EVERYWHERE, CELL_D)
+    found = measured.rms_divergence(strained, EVERYWHERE, CELL_D)
     assert found == pytest.approx(1 / ((N - 1) * CELL_D))
     energy = [float(kinetic_energy(taylor_green(time), EVERYWHERE)) for time in (0.0, 3.0)]
     assert energy[0] == pytest.approx(0.25)
     assert energy[1] / energy[0] == pytest.approx(np.exp(-4 * 0.1 * 3.0))
     # The decay scales the field, so that the error relative to the start is that of the scale.
-    away = measures.relative_l2(taylor_green(), taylor_green(3.0), EVERYWHERE)
+    away = measured.relative_l2(taylor_green(), taylor_green(3.0), EVERYWHERE)
     assert away == pytest.approx(1 - np.exp(-2 * 0.1 * 3.0))
 
 
 def test_cells_beside_the_solid_do_not_count_as_divergence() -> None:
     fluid = EVERYWHERE.copy()
     fluid[20:30, 20:30] = False
-    assert measures.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
+    assert measured.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
 
 
 def test_a_sine_has_its_energy_at_its_wavenumber() -> None:
     x, cell_d, waves = np.arange(N) / N, 0.1, 6
     velocity = np.zeros((N, 5, 2))
     velocity[..., 1] = 3 + 2 * np.sin(2 * np.pi * waves * x + 0.3)[:, None]
-    wavenumber, energy = measures.energy_spectrum(velocity, cell_d)
+    wavenumber, energy = measured.energy_spectrum(velocity, cell_d)
     assert wavenumber[energy.argmax()] == pytest.approx(waves / (N * cell_d))
     assert energy.sum() == pytest.approx(2**2 / 4)  # half the mean square of the sine: the constant has no part
     assert energy[[waves - 2, waves - 1, waves]].sum() == pytest.approx(energy.sum())
@@ -54,7 +54,7 @@ def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
     """Of what alternates from cell to cell, by Parseval's theorem; an even number of cells has its wavenumber once."""
     velocity = np.zeros((16, 3, 2))
     velocity[..., 0] = np.where(np.arange(16) % 2, -1.0, 1.0)[:, None]
-    assert measures.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
+    assert measured.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("cells", [15, 16])
@@ -63,7 +63,7 @@ def test_a_spectrum_is_the_mean_over_rows_of_what_each_has_beside_its_mean(cells
     velocity = np.zeros((cells, 3, 2))
     wave = np.sin(2 * np.pi * 6 * np.arange(cells) / cells + 0.2)
     velocity[..., 0] = wave[:, None] * [1.0, 2.0, 3.0] + [5.0, -1.0, 2.0]
-    wavenumber, energy = measures.energy_spectrum(velocity, 0.5)
+    wavenumber, energy = measured.energy_spectrum(velocity, 0.5)
     assert energy.sum() == pytest.approx((1 + 4 + 9) / 3 / 4)
     assert energy[6] > 0.1 * energy.sum()
     assert wavenumber[energy.argmax()] == pytest.approx(6 / (cells * 0.5))
@@ -75,8 +75,8 @@ def test_the_errors_are_those_of_the_fluid_alone() -> None:
     fluid[:16] = False
     reference = np.where(fluid[..., None], [3.0, 4.0], 100.0)
     candidate = np.where(fluid[..., None], [3.0, 5.0], -70.0)
-    assert measures.relative_l2(reference, candidate, fluid) == pytest.approx(1 / 5)
-    assert measures.psnr(reference, candidate, fluid, 10.0) == pytest.approx(10 * np.log10(10**2 / (1 / 2)))
+    assert measured.relative_l2(reference, candidate, fluid) == pytest.approx(1 / 5)
+    assert measured.psnr(reference, candidate, fluid, 10.0) == pytest.approx(10 * np.log10(10**2 / (1 / 2)))
 
 
 def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
@@ -86,12 +86,12 @@ def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
     peak = float(np.ptp(first))
     images = [each.transpose(2, 0, 1)[..., None] for each in (first, second)]  # each component an image of its own
     expected = tf.image.ssim(*images, max_val=peak, filter_size=11, filter_sigma=1.5).numpy().mean()
-    assert measures.ssim(first, second, peak) == pytest.approx(float(expected), abs=1e-5)
+    assert measured.ssim(first, second, peak) == pytest.approx(float(expected), abs=1e-5)
     assert expected < 0.95
     decibels = float(tf.image.psnr(first, second, max_val=peak))
-    assert measures.psnr(first, second, EVERYWHERE, peak) == pytest.approx(decibels, abs=1e-4)
-    assert measures.psnr(first, first, EVERYWHERE, peak) == np.inf
-    assert measures.ssim(first, first, peak) == pytest.approx(1.0)
+    assert measured.psnr(first, second, EVERYWHERE, peak) == pytest.approx(decibels, abs=1e-4)
+    assert measured.psnr(first, first, EVERYWHERE, peak) == np.inf
+    assert measured.ssim(first, first, peak) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("periods", [1.0, 1.6, 5.3])

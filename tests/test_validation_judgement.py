@@ -10,7 +10,8 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from judging import criteria_of
+from showers import SMALL_GEOMETRY, make_file, make_showers, observed, write_file
 
 from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
@@ -18,24 +19,21 @@ from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
 from calopipe.showers.selection import Selection
 from validation import compare
-from validation.compare import validate
-from validation.judge import judgement
+from validation.compare import Judgement, validate
+from validation.judge import similarity
 from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
-from validation.judge.criteria import measure_criteria
-from validation.judge.expectation import corrected_for_labels
-from validation.judge.judgement import Judgement
-from validation.measure.observables import Observables, observe
-from validation.measure.reader import Measured
-from validation.measure.sets import COUNT, ShowerSet, pairing
-from validation.measure.table import Table, Tables
+from validation.measure.observables import Observables
+from validation.measure.sets import Measured
+from validation.measure.table import Rows, Table, Tables, pairing
 from validation.statistics import binning as bins_of_labels
 from validation.statistics.binning import Binning
+from validation.statistics.expected import corrected_for_labels
 
 
 def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
     hits = Hits.of(showers.cells)
-    table = Table([observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)])
+    table = Table([observed(showers)])
     table.empty |= ~Selection(cut_gev=cut_gev).above_cut(hits, SMALL_GEOMETRY)
     return Measured(table, hits.digests(), 0, "", ())
 
@@ -50,47 +48,47 @@ def repeated(showers: Showers, times: int) -> Showers:
     return Showers(*(np.repeat(values, times, axis=0) for values in showers.arrays.values()))
 
 
-def candidate_file(path: Path, showers: Showers) -> ShowerSet:
-    return ShowerSet.open([write_file(path, showers)], "candidate", Selection(bad_event=COUNT))
+def paired(reference: Table, candidate: Showers) -> tuple[int, Rows]:
+    return pairing(reference, measured(candidate).table, Path("candidate.h5"))
 
 
-def test_a_candidate_is_paired_with_all_showers_or_with_those_that_hold_energy(tmp_path: Path) -> None:
+def test_a_candidate_is_paired_with_all_showers_or_with_those_that_hold_energy() -> None:
     made = make_showers(events=60)
     made.cells[5], made.cells[9] = 0, made.cells[9] * np.float32(1e-3)
     table = measured(made).table
     assert table.empty.sum() == 2
     kept = Showers(*(values[~table.empty] for values in made.arrays.values()))
 
-    per_event, rows = pairing(table, candidate_file(tmp_path / "all.h5", repeated(made, 2)))
+    per_event, rows = paired(table, repeated(made, 2))
     assert (per_event, len(rows)) == (2, 60)
-    per_event, rows = pairing(table, candidate_file(tmp_path / "kept.h5", repeated(kept, 3)))
+    per_event, rows = paired(table, repeated(kept, 3))
     assert (per_event, len(rows)) == (3, 58)
     assert not rows.empty.any()
 
 
 def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     made = make_showers(events=60)
     table = measured(made).table
-    rounded = write_file(tmp_path / "a.h5", made, theta=np.radians(np.degrees(made.theta_rad)).astype(np.float32))
-    assert pairing(table, ShowerSet.open([rounded], "candidate", Selection(bad_event=COUNT)))[0] == 1
+    rounded = np.radians(np.degrees(made.theta_rad)).astype(np.float32)
+    assert paired(table, replace(made, theta_rad=rounded))[0] == 1
     assert caplog.messages == []
     made.energy_gev[7] += 1
-    assert pairing(table, candidate_file(tmp_path / "b.h5", made))[0] == 0
+    assert paired(table, made)[0] == 0
     assert "of 60 showers, 1 have not the energy and angle of their partner, the first of these is 7" in caplog.text
 
 
-def test_a_beam_of_one_energy_and_angle_has_no_partners(tmp_path: Path) -> None:
+def test_a_beam_of_one_energy_and_angle_has_no_partners() -> None:
     made = make_showers(events=60)
     made.energy_gev[:], made.theta_rad[:] = 100, 1.5
-    assert pairing(measured(made).table, candidate_file(tmp_path / "a.h5", repeated(made, 3)))[0] == 0
+    assert paired(measured(made).table, repeated(made, 3))[0] == 0
     made.theta_rad[::2] = 1.4  # and of one energy at two angles has
-    assert pairing(measured(made).table, candidate_file(tmp_path / "b.h5", repeated(made, 3)))[0] == 3
+    assert paired(measured(made).table, repeated(made, 3))[0] == 3
 
 
 def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Up to an energy that is nearer to the next one than a hundredth; of 60 showers two are empty."""
     made = make_showers(events=60)
@@ -100,11 +98,11 @@ def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
     last = 20 + int(np.argmin(np.diff(energy[20:40])))
     assert energy[last + 1] < 1.01 * energy[last]
     kept = Showers(*(values[~table.empty & (made.energy_gev <= energy[last])] for values in made.arrays.values()))
-    per_event, rows = pairing(table, candidate_file(tmp_path / "a.h5", repeated(kept, 2)))
+    per_event, rows = paired(table, repeated(kept, 2))
     assert (per_event, len(rows)) == (2, last + 1)
     assert f"{58 - len(rows)} showers of Monte Carlo left out" in capsys.readouterr().out
     kept.energy_gev[np.argsort(kept.energy_gev)[5]] *= np.float32(1 + 1e-4)
-    assert pairing(table, candidate_file(tmp_path / "b.h5", kept))[0] == 0
+    assert paired(table, kept)[0] == 0
 
 
 def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
@@ -139,11 +137,11 @@ def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
 def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of files in the order of energy as many of each, where there are more than it takes."""
     showers = make_showers(events=4_000)
-    table = observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    table = observed(showers)
     table = table[np.argsort(table.energy_gev)]
-    all_of_them = judgement._profiles(table)
-    monkeypatch.setattr(judgement, "_METRIC_SHOWERS", 12)
-    some = judgement._profiles(table)
+    all_of_them = similarity._profiles(table)
+    monkeypatch.setattr(similarity, "_METRIC_SHOWERS", 12)
+    some = similarity._profiles(table)
     for chosen in REFERENCE_BINS:
         mine, theirs = (each.energy_gev[chosen.holds(each.energy_gev, each.theta_rad)] for each in (all_of_them, some))
         if len(mine) > 24:
@@ -206,12 +204,12 @@ def test_the_metric_is_given_the_profiles_of_either_set_in_each_bin() -> None:
     sides = [make_showers(events=events, seed=events) for events in (300, 200)]
     tables = [measured(showers) for showers in sides]
     compared = Tables(tables[0].table, tables[1].table, 0)
-    described = Judgement(compared, [], [], [], []).metric()["bins"]
+    described = similarity.figure_of_merit(compared)["bins"]
     for name, showers, of in zip(("reference", "candidate"), sides, tables, strict=True):
         held = [chosen.holds(showers.energy_gev, showers.theta_rad) for chosen in REFERENCE_BINS]
         assert [row[name] for row in described] == [mask.sum() for mask in held]
         rows = np.concatenate([np.flatnonzero(mask) for mask in held])
-        profiles, table = judgement._profiles(of.table), of.table[:]
+        profiles, table = similarity._profiles(of.table), of.table[:]
         for along, values in zip(profiles.along, (table.along_x, table.along_y, table.layers), strict=True):
             np.testing.assert_array_equal(along, values[rows])
         np.testing.assert_array_equal(profiles.angle_rad, table.index_angle_rad[rows])
@@ -220,11 +218,8 @@ def test_the_metric_is_given_the_profiles_of_either_set_in_each_bin() -> None:
 def test_a_floor_is_the_scatter_of_sets_of_one_truth_that_are_as_large() -> None:
     """As large as the standard error; that of many numbers is of the largest, of 45 about two and a half times it."""
     reference, candidate = (measured(make_showers(events=events, seed=events)) for events in (120, 600))
-    tables, binning = Tables(reference.table, candidate.table, 0), Binning.of(reference.table, 120)
     ratios = {}
-    for criterion in measure_criteria(
-        tables, binning=binning, grade=load_grade("gan"), rng=np.random.default_rng(0)
-    ):  # fmt: skip
+    for criterion in (judged.measurement for judged in criteria_of(reference.table, candidate.table).values()):
         floor = criterion.floor
         assert floor["events"] == (120 if criterion.key == "coverage" else 60)
         assert floor["scaled"] == (criterion.key != "coverage")
@@ -245,12 +240,8 @@ def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
     rows = replace(rows, layers=rows.layers * np.array([1, 1, 1, 1e-3, 0], np.float32))
     grade = load_grade("gan")
     asked = replace(grade, tolerance=grade.tolerance | {"hits": math.inf})
-    criteria = {
-        criterion.name: criterion
-        for criterion in measure_criteria(
-            Tables(rows, rows, 1), binning=Binning.of(rows, 120), grade=asked, rng=np.random.default_rng(0)
-        )
-    }
+    found = criteria_of(rows, rows, per_event=1, grade=asked)
+    criteria = {name: judged.measurement for name, judged in found.items()}
     for criterion in criteria.values():
         if criterion.side == 0:
             values = [estimate.value for estimate in criterion.estimates]
@@ -271,7 +262,7 @@ def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
 def test_what_labels_add_to_a_mean_is_taken_out_up_to_its_degree(highest: float, degree: int, events: int) -> None:
     """All of second degree, and of fourth in log E over a wide beam, where there are enough showers."""
     made = make_showers(events=events)
-    rows = observe(made.cells, np.geomspace(10, highest, events), made.theta_rad, SMALL_GEOMETRY)
+    rows = observed(replace(made, energy_gev=np.geomspace(10, highest, events)))
 
     def surface(table: Observables, power: int = degree) -> np.ndarray:
         log_e, theta = np.log(table.energy_gev), table.theta_rad
@@ -304,6 +295,7 @@ def test_repeated_monte_carlo_is_a_caution() -> None:
     assert [caution["name"] for caution in found.cautions] == ["The same shower twice in Monte Carlo"]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) -> None:
     reference, candidate, incumbent, training = (
         make_file(tmp_path / f"{seed}.h5", events=250, seed=seed) for seed in range(4)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_labelled_showers, write_file
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_labelled_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
@@ -19,10 +19,9 @@ from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
-from validation.measure.observables import observe_hits
-from validation.measure.reader import Measured, measure
-from validation.measure.sets import ShowerSet, pairing, require_comparable
-from validation.measure.table import Tables
+from validation.measure.observables import observe
+from validation.measure.sets import Measured, ShowerSet, measure, require_comparable
+from validation.measure.table import Rows, Tables, pairing
 from validation.statistics.binning import Binning
 
 
@@ -37,11 +36,15 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> tuple[ShowerSet, Meas
     return found, measure(found)
 
 
+def _pairing(reference: Measured, candidate: ShowerSet) -> tuple[int, Rows]:
+    return pairing(reference.table, measure(candidate).table, candidate.files[0].path)
+
+
 def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
     binning = Binning.of(mine.table, len(mine.table))
     assert [each.label for each in binning.particle] == ["pdg 11", "pdg 211"]
     assert [len(Binning.of(mine.table, events).azimuth) for events in (1_500, 7_000)] == [2, 6]
-    assert Binning.of(mine.table, 7_000, angles=False).azimuth == ()
+    assert Binning.of(mine.table, 7_000, RING_GEOMETRY).azimuth == ()
     tables = Tables(mine.table, theirs.table, 0)
     of_kinds, grade, rng = replace(binning, energy=(), angle=()), load_grade("gan"), np.random.default_rng(0)
     return judge_all(measure_criteria(tables, binning=of_kinds, grade=grade, rng=rng))
@@ -97,19 +100,19 @@ def test_the_angle_to_x_is_that_to_y_of_showers_with_axes_exchanged() -> None:
     for geometry in (SMALL_GEOMETRY, layers):
         turned = Hits.of(np.ascontiguousarray(showers.cells.transpose(0, 2, 1, 3)))
         hits, labels = Hits.of(showers.cells), (showers.energy_gev, showers.theta_rad, geometry)
-        found = observe_hits(hits, *labels, phi_rad=showers.more[PHI]).angle_x_deg
-        np.testing.assert_allclose(found, observe_hits(turned, *labels).column("angle_deg"), rtol=1e-5)
-        assert np.isnan(observe_hits(hits, *labels).angle_x_deg).all()
+        found = observe(hits, *labels, phi_rad=showers.more[PHI]).angle_x_deg
+        np.testing.assert_allclose(found, observe(turned, *labels).column("angle_deg"), rtol=1e-5)
+        assert np.isnan(observe(hits, *labels).angle_x_deg).all()
 
 
 def test_the_table_holds_the_kinds_and_pairs_go_by_them(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
     of_mc, mine = reference
     made = make_labelled_showers(events=1500)
     np.testing.assert_array_equal(mine.table.particle, made.more[PARTICLE])
-    assert pairing(mine.table, _set(tmp_path / "same.h5", made))[0] == 1
-    assert pairing(mine.table, _set(tmp_path / "other.h5", _exchanged(made)))[0] == 0
+    assert _pairing(mine, _set(tmp_path / "same.h5", made))[0] == 1
+    assert _pairing(mine, _set(tmp_path / "other.h5", _exchanged(made)))[0] == 0
     turned = replace(made, more={**made.more, PHI: -made.more[PHI]})
-    assert pairing(mine.table, _set(tmp_path / "turned.h5", turned))[0] == 0
+    assert _pairing(mine, _set(tmp_path / "turned.h5", turned))[0] == 0
     electrons = made[made.more[PARTICLE] == 11]
     with pytest.raises(InputError, match=r"have phi and pdg \(11,\), those of the reference phi and pdg \(11, 211\)"):
         require_comparable(of_mc, _set(tmp_path / "one.h5", electrons))
@@ -122,10 +125,10 @@ def test_sets_of_another_mix_are_no_sets_of_one_beam(reference: tuple[ShowerSet,
     mine, measured = reference
     for seed in (1, 2):
         independent = _set(tmp_path / f"{seed}.h5", make_labelled_showers(events=1500, seed=seed))
-        assert pairing(measured.table, independent)[0] == 0
+        assert _pairing(measured, independent)[0] == 0
     showers = make_labelled_showers(events=1500, seed=1)
     few = np.random.default_rng(3).uniform(size=1500) < np.where(showers.more[PARTICLE] == 11, 1, 0.1)
     other = _set(tmp_path / "other.h5", showers[few])
     require_comparable(mine, other)
     with pytest.raises(InputError, match="its particles are 89% 11, 11% 211, those of the reference 49% 11, 51% 211"):
-        pairing(measured.table, other)
+        _pairing(measured, other)

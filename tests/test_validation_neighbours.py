@@ -1,22 +1,17 @@
-"""Coverage, density, memorisation and coarse cells against loops, closed forms and planted faults."""
+"""Coverage, density and memorisation against loops, closed forms and planted faults."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import stats
-from showers import SMALL_GEOMETRY, make_showers
 
-from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry
-from validation.measure.observables import observe
-from validation.measure.voxels import coarse_blocks, root_shares
+from calopipe.showers.cells import FloatArray
+from validation.measure.deposits import Array
 from validation.statistics import neighbours
-from validation.statistics.neighbours import Array, _coverage_and_density, coverage, memorisation
+from validation.statistics.neighbours import _coverage_and_density, coverage, memorisation
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -57,15 +52,6 @@ def test_monte_carlos_own_coverage_is_that_of_exchangeable_showers() -> None:
     assert found.own_coverage == pytest.approx(expected, abs=0.012)  # more than four times the error of 4,200 balls
     assert found.own_density == pytest.approx(1, abs=0.06)
     assert found.floor == pytest.approx(found.coverage.standard_error, rel=0.8)
-
-
-def test_the_interval_covers_one_as_often_as_it_says() -> None:
-    inside, student = 0, float(stats.t.ppf(0.975, 9))
-    for trial in range(100):
-        values = rng(1_000 + trial).normal(size=(1_000, 3))
-        found = coverage(values[:500], values[500:], per_event=0, rng=rng(trial)).coverage
-        inside += abs(found.value - 1) < student * found.standard_error
-    assert 88 <= inside <= 99  # 95 expected
 
 
 def test_the_error_is_that_of_a_ratio_of_means_over_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,15 +120,10 @@ def blobs(count: int, seed: int, spread: float = 1.0) -> FloatArray:
     return (0.3 * spread * rng(seed).normal(size=(count, 12)) @ np.diag(np.linspace(1, 0.3, 12))).astype(np.float32)
 
 
-def test_p_values_of_independent_monte_carlo_are_uniform_and_nothing_is_called_copied() -> None:
-    p_values = []
-    for trial in range(60):
-        found = memorisation(blobs(400, 3 * trial), blobs(800, 3 * trial + 1), blobs(500, 3 * trial + 2))
-        p_values.append(found["p_value"])
-        assert not found["copied"]
-    # Counts are few, so that p-values lie on a grid and are at most as often below a level as it says.
-    assert np.mean(np.array(p_values) < 0.1) < 0.1 + 3 * math.sqrt(0.09 / 60)
-    assert 0.35 < np.median(p_values) < 0.8
+def test_independent_monte_carlo_is_not_called_copied() -> None:
+    found = [memorisation(*(blobs(n, 3 * trial + k) for k, n in enumerate((400, 800, 500)))) for trial in range(10)]
+    assert not any(each["copied"] for each in found)
+    assert np.median([each["p_value"] for each in found]) > 0.2
 
 
 def test_five_percent_of_training_showers_with_noise_are_found() -> None:
@@ -195,45 +176,3 @@ def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
     # between the lowest and the next: nearer than all but two
     found = memorisation(training, reference, np.array([[0.1], [1.005]], dtype=np.float32))
     assert (found["share"], found["expected"]) == (0.5, 1 / 101)
-
-
-def blocks_along(geometry: Geometry, axis: int) -> list[int]:
-    """How many cells, or layers, wide each block is along an axis."""
-    blocks = coarse_blocks(geometry).reshape(geometry.shape[2], *geometry.shape[:2])
-    row = np.moveaxis(blocks, 0, 2)[tuple(slice(None) if k == axis else n // 2 for k, n in enumerate(geometry.shape))]
-    return [len([*same]) for _, same in itertools.groupby(row)]
-
-
-def test_blocks_are_fine_in_the_middle_and_cover_every_cell() -> None:
-    assert blocks_along(REFERENCE_GEOMETRY, 0) == blocks_along(REFERENCE_GEOMETRY, 1) == [10, 8, 4, 2, 3, 2, 4, 8, 10]
-    assert blocks_along(REFERENCE_GEOMETRY, 2) == [5] * 5
-    assert coarse_blocks(REFERENCE_GEOMETRY).max() + 1 == 9 * 9 * 5
-    even = replace(REFERENCE_GEOMETRY, shape=(6, 50, 12))
-    assert blocks_along(even, 0) == [2, 2, 2]
-    assert blocks_along(even, 1) == [10, 8, 4, 2, 2, 2, 4, 8, 10]
-    assert sum(blocks_along(even, 2)) == 12
-
-
-def coarse_cells(cells: FloatArray) -> FloatArray:
-    labels = np.full(len(cells), 100.0), np.full(len(cells), 1.5)
-    return observe(cells, *labels, replace(SMALL_GEOMETRY, file_unit_gev=1.0)).coarse
-
-
-def test_coarse_cells_agree_with_loops_and_keep_the_energy() -> None:
-    cells = make_showers(events=3).cells
-    found = coarse_cells(cells)
-    blocks = coarse_blocks(SMALL_GEOMETRY)
-    expected = np.zeros_like(found, dtype=np.float64)
-    for (event, x, y, layer), energy in np.ndenumerate(cells.astype(np.float64)):
-        expected[event, blocks[layer, x * cells.shape[2] + y]] += energy
-    assert found.dtype == np.float32
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
-    np.testing.assert_allclose(found.sum(axis=1), cells.sum(axis=(1, 2, 3)), rtol=1e-5)
-
-
-def test_root_shares_are_of_the_incident_energy() -> None:
-    showers = make_showers(events=4)
-    found = root_shares(coarse_cells(showers.cells), showers.energy_gev)
-    np.testing.assert_allclose(
-        (found**2).sum(axis=1), showers.cells.sum(axis=(1, 2, 3)) / showers.energy_gev, rtol=1e-5
-    )

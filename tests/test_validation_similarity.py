@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_showers
+from showers import make_showers, observed
 
 from validation.judge.similarity import memorised, similarity
-from validation.measure.observables import FEATURES, Observables, features, observe
-from validation.measure.reader import Digests, Measured
+from validation.measure.observables import FEATURES, Observables, features
+from validation.measure.sets import Digests, Measured
 from validation.measure.table import Samples, Table
-from validation.statistics.classifier import Auc
 from validation.statistics.distances import distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.neighbours import Neighbourhood
@@ -24,7 +23,7 @@ from validation.statistics.neighbours import Neighbourhood
 @cache
 def table(seed: int, events: int = 400, narrower: float = 1.0) -> Observables:
     showers = make_showers(events=events, seed=seed)
-    return observe(showers.cells**narrower, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    return observed(replace(showers, cells=showers.cells**narrower))
 
 
 def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
@@ -56,9 +55,10 @@ def test_the_classifier_is_given_the_energies_of_a_wide_beam_and_the_partners(
     candidate = table(2)[:120]
     asked: list[tuple[Any, Any, int]] = []
 
-    def classify(negative: Any, positive: Any, *, per_event: int, rng: Any) -> Auc:
+    def classify(negative: Any, positive: Any, *, per_event: int, rng: Any) -> dict[str, Any]:
         asked.append((negative, positive, per_event))
-        return Auc(0.6, 0.55, 0.65, 0.01) if per_event else Auc(0.5, 0.4, 0.6, 1.0)
+        values = (0.6, [0.55, 0.65], 0.01) if per_event else (0.5, [0.4, 0.6], 1.0)
+        return dict(zip(("value", "interval", "p_value"), values, strict=True))
 
     of_coverage: list[int] = []
 
@@ -148,11 +148,9 @@ def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:
     fresh, cautions = against(table(5))
     assert cautions == []
     assert fresh["training"] == 400
-    cells = make_showers(events=400, seed=3).cells[:40]
-    noise = np.random.default_rng(0).normal(1, 0.01, cells.shape)
-    nearly = observe(
-        (cells * noise).astype(np.float32), training.energy_gev[:40], training.theta_rad[:40], SMALL_GEOMETRY
-    )
+    learned_from = make_showers(events=400, seed=3)[:40]
+    noise = np.random.default_rng(0).normal(1, 0.01, learned_from.cells.shape)
+    nearly = observed(replace(learned_from, cells=(learned_from.cells * noise).astype(np.float32)))
     found, cautions = against(Observables.joined([table(5)[:360], nearly]))
     assert cautions == ["Training showers repeated"]
     assert 0.08 < found["share"] < 0.15

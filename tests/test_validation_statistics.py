@@ -234,7 +234,7 @@ def test_separation_power_away_from_the_null_is_that_of_the_truth() -> None:
     truth = np.array([[0.15, 0.85], [0.25, 0.75]])
     expected = 0.5 * sum((a - b) ** 2 / (a + b) for a, b in truth.T)
     pulls = []
-    for trial in range(40):
+    for trial in range(20):
         sets = [(rng.random(2_000) < share[0]).astype(float) for share in truth]
         found = drawn(*(np.stack([s, 1 - s], axis=1) for s in sets), seed=trial).separation("f")
         pulls.append((found.value - expected) / found.standard_error)

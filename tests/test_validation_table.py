@@ -8,16 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_showers
+from showers import make_showers, observed
 
-from validation.measure.observables import Observables, observe
+from validation.measure.observables import Observables
 from validation.measure.table import PIECE_SHOWERS, Subset, Table, Tables, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:
     showers = make_showers(events=events, seed=seed)
     showers.cells[3] = 0
-    return observe(showers.cells, showers.energy_gev, showers.theta_rad, SMALL_GEOMETRY)
+    return observed(showers)
 
 
 def many(rows: Observables, times: int) -> Observables:
@@ -44,12 +44,12 @@ def test_what_is_read_is_what_was_written() -> None:
 def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
     rows = many(few(), 40)  # six times what is read at once
     table = Table([rows])
-    assert [len(piece) for piece in table.pieces()] == [PIECE_SHOWERS] * 6
-    assert_same(Observables.joined(list(table.pieces())), rows)
+    assert len(rows) == 6 * PIECE_SHOWERS
+    assert_same(table[:], rows)
     chosen = np.array([1, 2, 9_000, 11_999])
     assert_same(table[chosen], rows[chosen])
     selection = Subset(table, np.arange(0, 12_000, 3))
-    assert_same(Observables.joined(list(selection.pieces())), rows[::3])
+    assert_same(selection[:], rows[::3])
     assert_same(Subset(selection, np.array([5, 7]))[:], rows[[15, 21]])
     np.testing.assert_array_equal(selection.energy_gev, rows.energy_gev[::3])
     np.testing.assert_array_equal(selection.empty, rows.empty[::3])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
-from calopipe.errors import InputError, run_command
+from calopipe.errors import run_command
 from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
@@ -96,10 +96,12 @@ def parser() -> CommandParser:
     command.add_argument(
         "--classifier",
         metavar="FILE",
-        help="with --challenge: what `python -m training discriminate` wrote of these sets",
+        help="what `python -m training discriminate` wrote of these sets, for the table of --challenge, which it adds",
     )
     command.add_argument(
-        "--timing", metavar="FILE", help="with --challenge: what `python -m training generate --timing FILE` wrote"
+        "--timing",
+        metavar="FILE",
+        help="what `python -m training generate --timing FILE` wrote, for the same",
     )
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     return command
@@ -161,16 +163,13 @@ def _show(document: Mapping[str, Any], output: storage.Location) -> None:
 
 
 def _asked(options: argparse.Namespace) -> Asked | None:
-    """The challenge's numbers, if they are asked for."""
+    """The challenge's numbers, if they are asked for, or a file for their table is given."""
     from validation.challenge.numbers import Asked  # noqa: PLC0415  as above
 
-    files = {name: getattr(options, name) for name in ("classifier", "timing")}
-    if not options.challenge:
-        for name, file in files.items():
-            if file:
-                raise InputError(f"--{name} {file}: is for the table of --challenge; give that too")
+    files = [options.classifier, options.timing]
+    if not (options.challenge or any(files)):
         return None
-    return Asked.read(**{name: storage.location(file) if file else None for name, file in files.items()})
+    return Asked.read(*(storage.location(file) if file else None for file in files))
 
 
 command = partial(run_command, main)  # the console script

@@ -16,23 +16,23 @@ from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
+from calopipe.verdict import Comparison, overall
 from validation.challenge.numbers import Asked, numbers
-from validation.document import Comparison
-from validation.judge.answers import scalars
+from validation.judge import faults
+from validation.judge.answers import Criterion, Measurement, judge_all, scalars
 from validation.judge.challenger import against_incumbent
-from validation.judge.judgement import Judgement
-from validation.judge.similarity import memorised, similarity
-from validation.measure.edges import ring_labels
-from validation.measure.reader import Measured, measure
+from validation.judge.criteria import measure_criteria
+from validation.judge.similarity import figure_of_merit, memorised, similarity
 from validation.measure.sets import (
     COUNT,
+    Measured,
     ShowerSet,
-    pairing,
+    measure,
     require_comparable,
     require_one_detector,
     require_same_cut,
 )
-from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, samples
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, Tables, pairing, samples, selected, thinned
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import summarise
@@ -40,20 +40,7 @@ from validation.report.plots import draw_pairs
 from validation.statistics.binning import Binning
 
 OVERVIEW_FILE = "overview.png"
-
-
-@dataclass(frozen=True)
-class Sets:
-    """Monte Carlo, the candidate and, if given, the incumbent and the showers that the generator was trained on."""
-
-    reference: ShowerSet
-    candidate: ShowerSet
-    incumbent: ShowerSet | None
-    training: ShowerSet | None
-
-    def describe(self) -> dict[str, list[dict[str, Any]]]:
-        named = vars(self).items()
-        return {name: [] if showers is None else showers.describe() for name, showers in named}
+_JUDGED = ("candidate", "incumbent")
 
 
 def validate(
@@ -84,16 +71,16 @@ def validate(
     files = {"reference": reference, "candidate": candidate, "incumbent": incumbent, "training": training}
     sets = _opened(files, chosen, training_split)
     if challenge is not None:
-        challenge.require_of(sets.reference, sets.candidate)
+        challenge.require_of(sets["reference"], sets["candidate"])
     inputs: dict[str, Any] = {
-        **sets.describe(),
+        **{name: sets[name].describe() if name in sets else [] for name in files},
         "split": chosen.split,
         "training_split": training_split,
         "split_files": [list(pair) for pair in chosen.rule.by_file],
         "cut_gev": chosen.cut_gev,
         "bad_event": chosen.bad_event,
         "challenge": None if challenge is None else vars(challenge),
-        "geometry": sets.reference.geometry.to_json(),
+        "geometry": sets["reference"].geometry.to_json(),
         "seed": seed,
     }
     comparison = Comparison(output, limits, inputs)
@@ -101,71 +88,51 @@ def validate(
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    measured = _measured(sets)
-    some, document = _judged(measured, limits, seed)
-    document["challenge"] = None if challenge is None else numbers(sets.reference, sets.candidate, challenge)
-    pictures = _plots(measured, some, document, output)
+    measured = {name: measure(showers) for name, showers in sets.items()}
+    some, document = _judged(sets, measured, limits, seed)
+    of_challenge = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
+    document["challenge"] = of_challenge
+    pictures = _plots(measured, some, document, sets["reference"].geometry, output)
     return comparison.write(document, lambda whole: report.page(whole, pictures))
 
 
-def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training_split: str) -> Sets:
-    """The sets by their names. InputError: not of one detector, or not of the reference's beam."""
+def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training_split: str) -> dict[str, ShowerSet]:
+    """The sets that are given, by name. InputError: not of one detector, or not of the reference's beam."""
     counted = replace(chosen, split=ALL, bad_event=COUNT, memory=None)
-    learned_from = replace(chosen, split=training_split)
-    sets = Sets(
-        reference=ShowerSet.open(files["reference"], "Monte Carlo", chosen),
-        candidate=ShowerSet.open(files["candidate"], "candidate", counted),
-        incumbent=ShowerSet.open(files["incumbent"], "incumbent", counted) if files["incumbent"] else None,
-        training=ShowerSet.open(files["training"], "training", learned_from) if files["training"] else None,
-    )
-    for other in (sets.candidate, sets.incumbent):
-        if other is not None:
-            require_comparable(sets.reference, other)
-            require_same_cut(other, chosen.cut_gev)
-    if sets.training is not None:
-        require_one_detector(sets.reference, sets.training)
+    how = {
+        "reference": ("Monte Carlo", chosen), "candidate": ("candidate", counted), "incumbent": ("incumbent", counted),
+        "training": ("training", replace(chosen, split=training_split)),
+    }  # fmt: skip
+    sets = {name: ShowerSet.open(paths, *how[name]) for name, paths in files.items() if paths}
+    for other in (sets[name] for name in _JUDGED if name in sets):
+        require_comparable(sets["reference"], other)
+        require_same_cut(other, chosen.cut_gev)
+    if "training" in sets:
+        require_one_detector(sets["reference"], sets["training"])
     return sets
 
 
-@dataclass(frozen=True)
-class _Found:
-    """What was measured of the sets. `candidates`: the candidate, then the incumbent; `paired`: each with Monte Carlo,
-    as `pairing` says.
-    """
-
-    reference: Measured
-    candidates: list[Measured]
-    paired: list[tuple[int, Rows]]
-    training: Measured | None
-    geometry: Geometry
-
-
-def _measured(sets: Sets) -> _Found:
-    reference = measure(sets.reference)
-    candidates = [shower_set for shower_set in (sets.candidate, sets.incumbent) if shower_set is not None]
-    pairs = [pairing(reference.table, other) for other in candidates]  # before the minutes that measuring them may take
-    measured = [measure(candidate) for candidate in candidates]
-    training = None if sets.training is None else measure(sets.training)
-    return _Found(reference, measured, pairs, training, sets.reference.geometry)
-
-
-def _judged(measured: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[str, Any]]:
+def _judged(
+    sets: Mapping[str, ShowerSet], measured: Mapping[str, Measured], grade: Grade, seed: int
+) -> tuple[Samples, dict[str, Any]]:
     """A sample of the showers that are compared, and what the document says of them all."""
-    reference, candidate = measured.reference, measured.candidates[0]
-    events = min(len(showers.table) for showers in (reference, *measured.candidates))
-    # Particles come along the axis of rings, and whichever way their showers lean is chance.
-    binning = Binning.of(reference.table, events, angles=not measured.geometry.rings)
-    names = ring_labels(measured.geometry)
+    reference, candidate = measured["reference"], measured["candidate"]
+    candidates = {name: measured[name] for name in _JUDGED if name in measured}
+    events = min(len(showers.table) for showers in (reference, *candidates.values()))
+    binning = Binning.of(reference.table, events, sets["reference"].geometry)
+    paired = {
+        name: pairing(reference.table, showers.table, sets[name].files[0].path) for name, showers in candidates.items()
+    }
     judged, *previous = (
-        Judgement.of(reference, showers, paired=paired, binning=binning, grade=grade, seed=seed, ring_names=names)
-        for showers, paired in zip(measured.candidates, measured.paired, strict=True)
+        Judgement.of(reference, showers, paired=paired[name], binning=binning, grade=grade, seed=seed)
+        for name, showers in candidates.items()
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.compared, SAMPLE_SHOWERS, rng)
     alike = similarity(some, rng=rng)
     repeating = None
-    if measured.training is not None:
-        repeating, cautions = memorised(measured.training, reference.digests, candidate.digests, some, rng=rng)
+    if "training" in measured:
+        repeating, cautions = memorised(measured["training"], reference.digests, candidate.digests, some, rng=rng)
         judged.cautions.extend(cautions)
     document = {
         "verdict": judged.verdict,
@@ -176,7 +143,7 @@ def _judged(measured: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[st
         "hard_failures": judged.hard_failures,
         "cautions": judged.cautions,
         "criteria": [criterion.to_json() for criterion in judged.criteria],
-        "metric": judged.metric(),
+        "metric": figure_of_merit(judged.compared),
         **alike,
         "memorisation": repeating,
         "resolution": None,
@@ -184,6 +151,65 @@ def _judged(measured: _Found, grade: Grade, seed: int) -> tuple[Samples, dict[st
         "scalars": scalars(judged.criteria) | _scalars(alike),
     }
     return some, document
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What is said of a candidate; `compared` are the showers with energy."""
+
+    compared: Tables
+    measurements: list[Measurement]
+    criteria: list[Criterion]
+    hard_failures: list[dict[str, Any]]
+    cautions: list[dict[str, Any]]
+
+    @classmethod
+    def of(
+        cls,
+        reference: Measured,
+        candidate: Measured,
+        *,
+        paired: tuple[int, Rows],
+        binning: Binning,
+        grade: Grade,
+        seed: int,
+    ) -> Judgement:
+        """Judge the `candidate` by the Monte Carlo `reference` under `grade`; `paired` is the answer of `pairing`."""
+        per_event, rows = paired
+        compared = _without_empty(rows, candidate.table, per_event)
+        rng = np.random.default_rng(seed)
+        measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng)
+        failures = (
+            faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
+            faults.too_many_empty(reference.table, candidate.table),
+            faults.no_rise_with_energy(*(thinned(side, SAMPLE_SHOWERS, rng) for side in compared[:2])),
+            faults.repeated(candidate.digests),
+        )
+        cautions = (
+            faults.copied(candidate.digests, reference.digests, "Showers of the reference"),
+            faults.repeated(reference.digests, "The same shower twice in Monte Carlo"),
+        )
+        return cls(
+            compared,
+            measurements,
+            judge_all(measurements),
+            [failure for failure in failures if failure],
+            [caution for caution in cautions if caution],
+        )
+
+    @property
+    def verdict(self) -> str:
+        """accepted, rejected or inconclusive."""
+        return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
+
+
+def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
+    """The showers with energy; in paired sets, the events of which all showers have energy."""
+    events, showers = ~reference.empty, ~candidate.empty
+    if per_event:
+        events = events & showers.reshape(-1, per_event).all(axis=1)
+        showers = np.repeat(events, per_event)
+    return Tables(selected(reference, events), selected(candidate, showers), per_event)
 
 
 def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
@@ -200,13 +226,15 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _plots(measured: _Found, some: Samples, document: dict[str, Any], output: Path) -> list[plots.Plot]:
+def _plots(
+    measured: Mapping[str, Measured], some: Samples, document: dict[str, Any], geometry: Geometry, output: Path
+) -> list[plots.Plot]:
     """The report's pictures. Writes `overview.png`, too, and the document gets `resolution`."""
     if not (len(some.reference) and len(some.candidate)):
         return []
-    summary = summarise(some.reference, some.candidate, measured.geometry)
+    summary = summarise(some.reference, some.candidate, geometry)
     document["resolution"] = {side: widths.fit(summary.factor) for side, widths in summary.resolutions.items()}
-    galleries = measured.reference.gallery, measured.candidates[0].gallery
+    galleries = measured["reference"].gallery, measured["candidate"].gallery
     with storage.replacing(output / OVERVIEW_FILE) as temporary:
         temporary.write_bytes(plots.overview(summary))
-    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, measured.geometry)]
+    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, geometry)]

@@ -13,11 +13,11 @@ import numpy as np
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.highlevel import Array, HighLevel, layers_with_angles
+from validation.statistics.estimates import separation
 
-_TINY = 1e-16  # in the denominator, as published
 # Of a cell in MeV: the readout threshold of datasets 2 and 3, 0.5 keV in silicon over its sampling fraction 0.033.
 _LEAST_OF_ELECTRONS, _LEAST_OF_ATLAS = 0.5e-3 / 0.033, 10.0
-_LAYER_EDGES, _VOXEL_EDGES, _SPARSITY_EDGES = 40, 50, 20
+_LAYER_EDGES, VOXEL_EDGES, _SPARSITY_EDGES = 40, 50, 20
 # Outermost radius of a layer in mm, and the ends of its histograms of centres (both signs) and of widths: datasets 2
 # and 3; the layers EM1 and EM2 of dataset 1; its tile layers.
 _LENGTHS = ((100.0, 30.0, 30.0), (1000.0, 100.0, 100.0), (np.inf, 500.0, 400.0))
@@ -38,19 +38,6 @@ def energy_edges(geometry: Geometry, largest_mev: float, count: int) -> Array:
     edges = np.logspace(np.log10(low), np.log10(high), count)
     edges[-1] = high
     return edges
-
-
-def voxel_edges(geometry: Geometry, largest_mev: float) -> Array:
-    """The edges of the spectrum of cells, whose largest of Monte Carlo's is `largest_mev`."""
-    return energy_edges(geometry, largest_mev, _VOXEL_EDGES)
-
-
-def separation(reference: Array, candidate: Array) -> float:
-    """The separation power of two histograms' counts; NaN where one of them is empty."""
-    if not (reference.sum() and candidate.sum()):
-        return float("nan")
-    first, second = reference / reference.sum(), candidate / candidate.sum()
-    return float(0.5 * ((first - second) ** 2 / (first + second + _TINY)).sum())
 
 
 class Histograms:
@@ -94,6 +81,6 @@ def _edges(geometry: Geometry, largest_layer_mev: Array) -> dict[str, Iterator[A
 def separations(reference: Histograms, candidate: Histograms) -> dict[str, list[float]]:
     """The separation power of each layer, by observable; one number for the total energy."""
     return {
-        name: [separation(*pair) for pair in zip(counts, candidate.counts[name], strict=True)]
+        name: [float(separation(*pair)) for pair in zip(counts, candidate.counts[name], strict=True)]
         for name, counts in reference.counts.items()
     }

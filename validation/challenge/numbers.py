@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
+from calopipe.documents import finite
 from calopipe.errors import InputError
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge import CLASSIFIER, TIMING
 from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
-from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from calopipe.storage import Location
-from calopipe.verdict import finite
-from validation.challenge.histograms import Histograms, separation, separations, voxel_edges
+from validation.challenge.histograms import VOXEL_EDGES, Histograms, energy_edges, separations
 from validation.challenge.published import published
-from validation.measure.sets import COUNT, ShowerSet
+from validation.measure.sets import ShowerSet
 from validation.statistics.distances import distances
+from validation.statistics.estimates import separation
 
 _LABELS = {
     "total": "Energy in all cells over the incident energy",
@@ -97,7 +97,7 @@ class _Measured:
         for piece, cells in features(reference, "largest energies"):
             largest_layer = np.maximum(largest_layer, piece.layer_mev.max(axis=0))
             largest_cell = max(largest_cell, float(cells.max()))
-        self._edges = voxel_edges(self.geometry, largest_cell)
+        self._edges = energy_edges(self.geometry, largest_cell, VOXEL_EDGES)
         names = ("reference", "even", "odd", "candidate")
         self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
         self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
@@ -137,7 +137,7 @@ class _Measured:
 
     def _separations(self, first: str, second: str) -> dict[str, list[float]]:
         powers = separations(self.histograms[first], self.histograms[second])
-        return powers | {"cells": [separation(self.cells[first], self.cells[second])]}
+        return powers | {"cells": [float(separation(self.cells[first], self.cells[second]))]}
 
 
 def _mean(values: list[float]) -> float | None:
@@ -155,28 +155,16 @@ def stored(rows: int, columns: int) -> Array:
         return np.memmap(file, np.float64, shape=(rows, columns))
 
 
-def pieces(showers: ShowerSet, doing: str) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Cells (n, angle, radius, layer) and incident energies (n,) of the showers of a set, some at a time.
-
-    As the challenge does, showers without energy are kept, unless the selection has a cut. Cells that are not finite
-    numbers of zero or more are left out of a candidate, which the verdict reports. In Monte Carlo they are an error, or
-    their showers are left out, as the selection says.
-    """
-    selection = showers.selection
-    for part, chosen, _ in showers.parts(f", {doing}"):
-        cells, kept = part.cells, chosen
-        if selection.bad_event == COUNT:
-            cells = np.where(np.isfinite(cells) & (cells > 0), cells, 0)
-        if selection.cut_gev > 0:
-            kept = kept & selection.above_cut(Hits.of(cells), showers.geometry)
-        if kept.any():
-            yield cells[kept], part.energy_gev[kept]
-
-
 def features(showers: ShowerSet, doing: str = "features") -> Iterator[tuple[HighLevel, Array]]:
-    """High-level features of a set, and its cells that exist in MeV, (n, cells), some showers at a time."""
+    """High-level features of a set, and its cells that exist in MeV, (n, cells), some showers at a time.
+
+    As the challenge does, showers without energy are kept, unless the selection has a cut.
+    """
     exists = positions(showers.geometry).exists
     unit = showers.geometry.file_unit_gev * _MEV
-    for cells, energy in pieces(showers, doing):
-        flat = cells.reshape(len(cells), -1, exists.shape[0])
-        yield high_level(cells, energy, showers.geometry), flat[:, exists.T].astype(np.float64) * unit
+    for part, chosen, _ in showers.parts(f", {doing}"):
+        kept = chosen & part.above_cut if showers.selection.cut_gev > 0 else chosen
+        if kept.any():
+            cells, energy = part.cells[kept], part.energy_gev[kept]
+            flat = cells.reshape(len(cells), -1, exists.shape[0])
+            yield high_level(cells, energy, showers.geometry), flat[:, exists.T].astype(np.float64) * unit

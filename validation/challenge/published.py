@@ -6,13 +6,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from calopipe.documents import finite
 from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.datasets import known
-from calopipe.verdict import finite
 
 _FILE = Path(__file__).with_name("published.toml")
 _COLUMNS = ("model", "fpd_x_1000", "kpd_x_1000", "auc_low", "auc_high", "processor_ms", "accelerator_ms")
-_SEPARATIONS = ("model", "total", "cells")
 
 _WHEN = (
     "Published values hold for the challenge's own files, {showers:,} showers of Geant4 and as many generated. They "
@@ -39,9 +38,7 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     name = dataset_of(geometry)
-    dataset, other = (
-        next((entry for entry in document[key] if entry["name"] == name), None) for key in ("dataset", "separations")
-    )
+    dataset = next((entry for entry in document["dataset"] if entry["name"] == name), None)
     against = [] if dataset else ["the cells are not those of a dataset of the challenge"]
     if dataset and showers < dataset["showers"]:
         against.append(f"the smaller set has {showers:,} showers, not {dataset['showers']:,}")
@@ -49,19 +46,17 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
         "date": document["date"],
         "dataset": name,
         "source": document["source"],
-        "rows": _rows(_COLUMNS, dataset),
-        "separations_source": other["source"] if other else None,
-        "separations": _rows(_SEPARATIONS, other),
+        "rows": _rows(dataset),
         "when": _WHEN.format(showers=dataset["showers"]) if dataset else None,
         "against": against,
     }
 
 
-def _rows(columns: tuple[str, ...], dataset: dict[str, Any] | None) -> list[dict[str, Any]]:
+def _rows(dataset: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [
         {
             name: [finite(number) for number in value] if isinstance(value, list) else value
-            for name, value in zip(columns, row, strict=True)
+            for name, value in zip(_COLUMNS, row, strict=True)
         }
         for row in (dataset["rows"] if dataset else ())
     ]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from calopipe import storage
+from calopipe.documents import finite
 from calopipe.errors import InputError
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.grade import Grade, load_grade
 from calopipe.storage import Location
-from calopipe.verdict import finite, overall
-from validation.document import Comparison
+from calopipe.verdict import Comparison, overall
 from validation.flow.measured import Measured, measure
 from validation.flow.pairs import Pair, floor_frames, pair_of
 from validation.flow.report import page

@@ -1,4 +1,8 @@
-"""What is measured of a roll-out beside the solver's frames: by step, and the numbers that the criteria judge."""
+"""What is measured of a roll-out beside the solver's frames: by step, and the numbers that the criteria judge.
+
+A frame of velocity is (x, y, 2) in units of the inflow speed U, `fluid` is (x, y) bool; lengths are in obstacle heights
+D. What the solid covers counts in no mean.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,28 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
 
+from calopipe.documents import finite
 from calopipe.errors import InputError
-from calopipe.flow.mechanics import LEAST_FRAMES, kinetic_energy, strouhal, transverse, unsettled, vorticity, wake
-from calopipe.verdict import finite
-from validation.flow import measures
-from validation.flow.measures import Array
+from calopipe.flow.mechanics import (
+    LEAST_FRAMES,
+    divergence,
+    kinetic_energy,
+    strouhal,
+    transverse,
+    unsettled,
+    vorticity,
+    wake,
+)
 from validation.flow.pairs import Frames, Pair
 
+Array = npt.NDArray[np.float64]
+Mask = npt.NDArray[np.bool_]
+
+_SIGMA, _REACH = 1.5, 5  # of SSIM's Gaussian window, 11 x 11 cells (Wang et al. 2004)
+_K1, _K2 = 0.01, 0.03  # SSIM's constants, as published
 _SHOWN = 3  # frames of a roll-out that the report shows
 _HELD = 1e-4  # of a spectrum's energy: wavenumbers with less are not compared
 
@@ -65,7 +83,7 @@ def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
     sides = [np.where(solid[..., None], 0.0, frames.astype(np.float64)) for frames in (pair.solver(), rollout)]
     steps = _by_step(sides, fluid, cell_d)
     behind = wake(solid)
-    by_side = [[measures.energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
+    by_side = [[energy_spectrum(frame[behind], cell_d) for frame in frames] for frames in sides]
     spectra = np.stack([np.mean([energy for _, energy in side], axis=0) for side in by_side], axis=1)
     numbers = [strouhal(transverse(frames, solid, cell_d), pair.interval_d) for frames in sides]
 
@@ -119,14 +137,14 @@ def _period(pair: Pair, name: str) -> int:
     return period
 
 
-def _by_step(sides: list[Array], fluid: measures.Mask, cell_d: float) -> dict[str, Array]:
+def _by_step(sides: list[Array], fluid: Mask, cell_d: float) -> dict[str, Array]:
     frames, peak = list(zip(*sides, strict=True)), float(np.ptp(sides[0]))
     return {
-        "relative_l2": np.array([measures.relative_l2(a, b, fluid) for a, b in frames]),
-        "psnr": np.array([measures.psnr(a, b, fluid, peak) for a, b in frames]),
-        "ssim": np.array([measures.ssim(a, b, peak) for a, b in frames]),
+        "relative_l2": np.array([relative_l2(a, b, fluid) for a, b in frames]),
+        "psnr": np.array([psnr(a, b, fluid, peak) for a, b in frames]),
+        "ssim": np.array([ssim(a, b, peak) for a, b in frames]),
         "kinetic_energy": np.stack([kinetic_energy(side, fluid) for side in sides], axis=1),
-        "divergence": np.array([[measures.rms_divergence(frame, fluid, cell_d) for frame in both] for both in frames]),
+        "divergence": np.array([[rms_divergence(frame, fluid, cell_d) for frame in both] for both in frames]),
     }
 
 
@@ -135,3 +153,55 @@ def _listed(values: Array) -> list[Any]:
     if values.ndim > 1:
         return [_listed(value) for value in values]
     return [finite(float(f"{value:.6g}")) for value in values]
+
+
+def relative_l2(reference: Array, candidate: Array, fluid: Mask) -> float:
+    """|candidate - reference| over |reference|, both over the cells of the fluid and both components."""
+    return float(np.linalg.norm((candidate - reference)[fluid]) / np.linalg.norm(reference[fluid]))
+
+
+def psnr(reference: Array, candidate: Array, fluid: Mask, peak: float) -> float:
+    """10 log10(peak^2 / mean square error), in dB; infinite for equal frames."""
+    error = float(np.mean((candidate - reference)[fluid] ** 2))
+    return float(10 * np.log10(peak**2 / error)) if error > 0 else np.inf
+
+
+def ssim(reference: Array, candidate: Array, peak: float) -> float:
+    """The structural similarity of two frames (Wang et al., IEEE TIP 13, 600 (2004)), the mean of both components.
+
+    With the published window and constants, over the windows that lie within the frame.
+    """
+
+    def mean(values: Array) -> Array:
+        blurred = ndimage.gaussian_filter(values, _SIGMA, axes=(0, 1), radius=_REACH)
+        return blurred[_REACH:-_REACH, _REACH:-_REACH]
+
+    first, second = mean(reference), mean(candidate)
+    variances = mean(reference**2) - first**2 + mean(candidate**2) - second**2
+    covariance = mean(reference * candidate) - first * second
+    c1, c2 = (_K1 * peak) ** 2, (_K2 * peak) ** 2
+    similar = (2 * first * second + c1) * (2 * covariance + c2)
+    return float(np.mean(similar / ((first**2 + second**2 + c1) * (variances + c2))))
+
+
+def rms_divergence(velocity: Array, fluid: Mask, cell_d: float) -> float:
+    """In U/D, over the cells whose neighbours are all fluid."""
+    inner = ndimage.binary_erosion(fluid, structure=np.ones((3, 3)))
+    return float(np.sqrt(np.mean(divergence(velocity, cell_d)[inner] ** 2)))
+
+
+def energy_spectrum(velocity: Array, cell_d: float) -> tuple[Array, Array]:
+    """Kinetic energy by wavenumber along x, mean over y: (k in cycles a D, E in U^2), k from 1/length upward.
+
+    Each row's mean is taken out, and a Hann window, since the ends of a wake do not join. The spectrum is so scaled
+    that its sum is the energy of a row's fluctuations; a sine appears in its own and the two neighbouring wavenumbers.
+    """
+    n = len(velocity)
+    window = np.hanning(n + 1)[:-1, None, None]
+    waves = np.fft.rfft((velocity - velocity.mean(axis=0)) * window, axis=0)
+    weight = np.full(len(waves), 2.0)  # of the wavenumbers below zero, which a real signal has too
+    weight[0] = 1.0
+    if n % 2 == 0:
+        weight[-1] = 1.0
+    energy = weight * (np.abs(waves) ** 2).sum(axis=2).mean(axis=1) / (2 * n * np.sum(window**2))
+    return np.arange(1, n // 2 + 1) / (n * cell_d), energy[1:]

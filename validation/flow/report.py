@@ -10,9 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from validation.flow.measured import Measured
-from validation.flow.measures import Array
-from validation.report.markup import html, render
+from validation.flow.measured import Array, Measured
+from validation.report.page import html, render
 from validation.report.plots import Plot, png, put_title
 
 _COLOURS = {"solver": "#3f3f3f", "roll-out": "#c8102e"}

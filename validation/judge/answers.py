@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from calopipe.verdict import finite
+from calopipe.documents import finite
 from validation.statistics.estimates import Estimate
 
 Answer = Literal["pass", "fail", "inconclusive"]

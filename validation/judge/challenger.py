@@ -12,7 +12,8 @@ from scipy import stats
 
 from calopipe.verdict import ALIKE, BETTER, WORSE
 from validation.judge.answers import LEVEL, Measurement
-from validation.statistics.estimates import Array, Estimate
+from validation.measure.deposits import Array
+from validation.statistics.estimates import Estimate
 
 
 @dataclass(frozen=True)

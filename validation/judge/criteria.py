@@ -13,16 +13,14 @@ from functools import partial
 
 import numpy as np
 
+from calopipe.documents import finite
 from calopipe.grade import Grade
-from calopipe.verdict import finite
 from validation.judge.answers import Measurement
-from validation.judge.expectation import corrected_for_labels
-from validation.measure.axis import ring_shares
-from validation.measure.edges import ring_labels, wide
-from validation.measure.observables import SCALARS, Array, Columns, Observables, features
+from validation.measure.deposits import Array
+from validation.measure.edges import wide
+from validation.measure.observables import SCALARS, Columns, Observables, features, ring_shares
 from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
-from validation.statistics.decades import responses, standard_products
 from validation.statistics.estimates import (
     Estimate,
     Features,
@@ -35,6 +33,7 @@ from validation.statistics.estimates import (
     resample,
     separation_power,
 )
+from validation.statistics.expected import corrected_for_labels, responses, standard_products
 from validation.statistics.neighbours import coverage
 
 
@@ -54,8 +53,6 @@ class Mean:
     unit: str = ""
     corrected: bool = True
 
-
-RING_NAMES = tuple(ring_labels())
 
 MEANS = (
     Mean("Mean response", "response", "response"),
@@ -89,24 +86,15 @@ _TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a 
 _LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
-def measure_criteria(
-    tables: Tables,
-    *,
-    binning: Binning,
-    grade: Grade,
-    rng: np.random.Generator,
-    ring_names: Sequence[str] = RING_NAMES,
-) -> list[Measurement]:
+def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.random.Generator) -> list[Measurement]:
     """All criteria for which `grade` has a finite tolerance, of showers that are not empty.
-
-    `ring_names` are those of the calorimeter's rings about the axis (`ring_labels`).
 
     A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
     the same resamples of the reference.
     """
     measurements: list[Measurement] = []
     for bins, labels, measure in (
-        (binning.energy, energies, partial(_in_energy_bin, ring_names=ring_names)),
+        (binning.energy, energies, partial(_in_energy_bin, ring_names=binning.rings)),
         (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
         (binning.azimuth, azimuths, partial(_of_means, chosen=[AZIMUTH])),
         (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),

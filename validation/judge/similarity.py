@@ -12,13 +12,14 @@ import numpy.typing as npt
 
 from calopipe.events.splits import Digests
 from calopipe.showers.cells import FloatArray
+from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
 from validation.judge import faults
 from validation.judge.answers import LEVEL
-from validation.measure.axis import ring_shares
+from validation.measure.deposits import Array
 from validation.measure.edges import wide
-from validation.measure.observables import Array, Observables, features
-from validation.measure.reader import Measured
-from validation.measure.table import SAMPLE_SHOWERS, Samples, selected, thinned
+from validation.measure.observables import Observables, features, ring_shares
+from validation.measure.sets import Measured
+from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, Tables, selected, thinned
 from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
 from validation.statistics.distances import distances
@@ -26,6 +27,7 @@ from validation.statistics.estimates import Estimate
 from validation.statistics.neighbours import coverage, memorisation
 
 _KPD_SHOWERS = 4_000  # in a draw: seconds
+_METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
 _UNKNOWN = {"value": None, "uncertainty": None, "own": None}
 
 
@@ -48,6 +50,11 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
             "density": _relative(near.density, near.own_density),
         },
     }
+
+
+def figure_of_merit(compared: Tables) -> dict[str, Any]:
+    """The reference's figure of merit, `metric`, of showers with energy."""
+    return metric(_profiles(compared.reference), _profiles(compared.candidate))
 
 
 def memorised(
@@ -104,12 +111,7 @@ def _classified(
     order = rng.permutation(len(reference))
     half = len(reference) // 2
     floor = auc(reference[order[:half]], reference[order[half:]], per_event=0, rng=rng)
-    return {
-        "value": separated.value,
-        "interval": None if separated.value is None else [separated.low, separated.high],
-        "p_value": separated.p_value,
-        "floor": {"value": floor.value, "scaled": False},
-    }
+    return separated | {"floor": {"value": floor["value"], "scaled": False}}
 
 
 def _relative(estimate: Estimate, own: float) -> dict[str, Any]:
@@ -118,3 +120,17 @@ def _relative(estimate: Estimate, own: float) -> dict[str, Any]:
         return {"value": None, "interval": None, "own": None}
     ends = estimate.interval(LEVEL)
     return {"value": estimate.value, "interval": ends and list(ends), "own": own}
+
+
+def _profiles(rows: Rows) -> Profiles:
+    """At most 5,000 showers, evenly spread, in each bin of the metric; the bins share no shower."""
+    parts = []
+    for chosen in REFERENCE_BINS:
+        inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))
+        taken = min(len(inside), _METRIC_SHOWERS)
+        inside = inside[np.arange(taken) * len(inside) // max(taken, 1)]  # files come in order, perhaps of angles
+        part = rows[inside]
+        profiles = part.along_x, part.along_y, part.layers
+        parts.append((part.energy_gev, part.theta_rad, *profiles, part.index_angle_rad))
+    energy, theta, along_x, along_y, layers, angle = map(np.concatenate, zip(*parts, strict=True))
+    return Profiles(energy, theta, (along_x, along_y, layers), angle)

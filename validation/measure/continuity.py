@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.positions import nearest
-from validation.measure.axis import Array
-from validation.measure.deposits import Deposits, Index
+from validation.measure.deposits import Array, Deposits, Index
 
 
-@dataclass(frozen=True)
-class Continuity:
-    """Of N showers: `hottest_kept` (N,), the share of pairs of neighbouring layers in which the hottest cell of the
-    second lies behind that of the first; `overlap` (N,), the energy that both layers hold in the same cells, as a share
-    of either's: the sum over cells of the smaller of the two shares.
+def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array, Array]:
+    """How far the core of each shower goes on, (N,) and (N,); `layers` (N, layers) are the energies of its layers.
 
-    Each pair counts by its energy. Where cells differ, the cell before another is the one in which its middle lies.
-    Both are 0 without two neighbouring layers that hold energy.
+    First the share of pairs of neighbouring layers in which the hottest cell of the second lies behind that of the
+    first. Then the energy that both layers hold in the same cells, as a share of either's: the sum over cells of the
+    smaller of the two shares. Each pair counts by its energy. Where cells differ, the cell before another is the one in
+    which its middle lies. Both are 0 without two neighbouring layers that hold energy.
     """
-
-    hottest_kept: Array
-    overlap: Array
-
-
-def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> Continuity:
-    """`layers` (N, layers) are the energies of the layers of the showers whose `hits` are given."""
     count, places = geometry.shape[2], geometry.shape[0] * geometry.shape[1]
     pair = (layers[:, 1:] > 0) & (layers[:, :-1] > 0)
     weight = np.where(pair, layers[:, 1:] + layers[:, :-1], 0.0)
@@ -50,7 +40,7 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> Continuity:
     hottest = flat.reshape(-1, count)
     expected = before[np.arange(1, count), hottest[:, 1:]]
     kept = pair & (expected == hottest[:, :-1])
-    return Continuity((weight * kept).sum(axis=1), (weight * overlap).sum(axis=1))
+    return (weight * kept).sum(axis=1), (weight * overlap).sum(axis=1)
 
 
 @lru_cache(maxsize=4)

@@ -1,4 +1,4 @@
-"""The hits of showers in GeV, and sums over them."""
+"""The hits of showers in GeV, sums over them, and what is fitted to sums: moments, and the line through a shower."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-from validation.measure.axis import Array
 
+Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 
 
@@ -59,3 +59,31 @@ class Deposits:
         """The number of `chosen` hits of each shower by their `place`, (N, places)."""
         counts = np.bincount(self.event[chosen] * places + place, minlength=self.events * places)
         return counts.reshape(self.events, places).astype(np.float64)
+
+
+def line(layers: Array, moment: Array, z: Array) -> Array:
+    """The line place(z), (N, layer), fitted to showers by weighted least squares: `layers` (N, layer) are the energies
+    of the layers, `moment` (N, layer) their sums of energy times place.
+
+    A shower in a single layer has no slope, and its line runs along z.
+    """
+    total = layers.sum(axis=1)
+    mean_z, variance_z = moments(layers, z)
+    mean = divided(moment.sum(axis=1), total)
+    covariance = divided((moment * (z - mean_z[:, None])).sum(axis=1), total)
+    flat = ~(variance_z > 1e-9 * z[0] ** 2)  # one layer, up to rounding
+    slope = np.where(flat, 0.0, covariance / np.where(flat, 1.0, variance_z))
+    return mean[:, None] + slope[:, None] * (z - mean_z[:, None])
+
+
+def moments(profile: Array, place: Array) -> tuple[Array, Array]:
+    """Mean and variance of `place` (bins,) in each `profile` (N, bins); NaN without energy."""
+    total = profile.sum(axis=1)
+    mean = divided(profile @ place, total)
+    return mean, divided((profile * (place - mean[:, None]) ** 2).sum(axis=1), total)
+
+
+def divided(values: Array, total: Array) -> Array:
+    """`values` (N, ...) over `total` (N,), NaN where the total is zero."""
+    divisor = np.where(total > 0, total, np.nan).reshape(-1, *(1 for _ in values.shape[1:]))
+    return values / divisor

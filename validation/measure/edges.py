@@ -10,9 +10,13 @@ import numpy.typing as npt
 
 from calopipe.showers.cells import Geometry
 from calopipe.showers.positions import positions
-from validation.measure.axis import RING_EDGES, Array
+from validation.measure.deposits import Array
 
 HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
+
+# Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, wider where
+# few cells hold energy. The last ring is open.
+RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
 
 # log10(E/GeV) of the hits: from the threshold in forty bins to 1 GeV, more than any cell of a 200 GeV electron holds,
 # and on to 1 TeV: calibrated cells, and thick layers, hold as much. The last bin is open.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -13,9 +13,8 @@ import numpy.typing as npt
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-from validation.measure.axis import divided, moments
 from validation.measure.continuity import continuity
-from validation.measure.deposits import Deposits
+from validation.measure.deposits import Array, Deposits, divided, moments
 from validation.measure.edges import (
     HIT_GEV,
     RADIAL_BINS,
@@ -28,8 +27,6 @@ from validation.measure.edges import (
 )
 from validation.measure.seen import seen
 from validation.measure.voxels import coarse_cells
-
-Array = npt.NDArray[np.float64]
 
 CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy in the sparsity
 
@@ -113,10 +110,6 @@ class Observables:
         """Showers without a single hit, (N,)."""
         return self.column("hits") == 0
 
-    def pieces(self) -> Iterator[Observables]:
-        """The table as one piece: what a table on disk gives in many (`validation.measure.table`)."""
-        yield self
-
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Observables:
         """One table of all the rows of `parts`, in order."""
@@ -134,30 +127,29 @@ def features(table: Observables) -> Array:
     return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
 
 
+def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
+    """The share of each ring in the sum over `rings` (N, rings), NaN where that is zero."""
+    held = rings.astype(np.float64)
+    return divided(held, held.sum(axis=1))
+
+
 Columns = Callable[[Observables], Array]  # of each shower, (n,) or (n, k)
 
 
 def observe(
-    cells: FloatArray, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry
-) -> Observables:
-    """Measure showers `cells` (N, x, y, layer), in file units, finite and not negative.
+    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *,
+    particle: npt.NDArray[Any] | None = None, phi_rad: npt.NDArray[Any] | None = None,
+) -> Observables:  # fmt: skip
+    """Measure showers by their `hits`, finite and not negative; `particle` and `phi_rad` are labels, if there.
 
     A shower without energy has zeros in every profile, energy and count, a sparsity of one, and NaN where there is
     nothing to average: depth, moments, R90, shares, angle, layer of the maximum.
     """
-    return observe_hits(Hits.of(cells), energy_gev, theta_rad, geometry)
-
-
-def observe_hits(
-    hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *,
-    particle: npt.NDArray[Any] | None = None, phi_rad: npt.NDArray[Any] | None = None,
-) -> Observables:  # fmt: skip
-    """`observe` of the hits of showers; `particle` and `phi_rad` are labels, if there."""
     deposits = Deposits.of(hits, geometry)
     view = seen(deposits, geometry)
     layers, total = view.layers, view.layers.sum(axis=1)
     fine_radial, ring = _fine_radial(deposits, view.distance, geometry), ring_places(view.distance, geometry)
-    core = continuity(deposits, layers, geometry)
+    hottest_kept, overlap = continuity(deposits, layers, geometry)
     filled, above = deposits.energy > CELL_GEV, deposits.energy > HIT_GEV
     empty = total <= 0
 
@@ -181,8 +173,8 @@ def observe_hits(
         "hits": deposits.counts(above)[:, 0],
         "sparsity": 1 - deposits.counts(filled)[:, 0] / int(positions(geometry).exists.sum()),
         "angle_deg": np.where(empty, np.nan, angle),
-        "hottest_kept": np.where(empty, np.nan, core.hottest_kept),
-        "overlap": np.where(empty, np.nan, core.overlap),
+        "hottest_kept": np.where(empty, np.nan, hottest_kept),
+        "overlap": np.where(empty, np.nan, overlap),
     }
     shares = depth_shares(layers, thirds(geometry))
     columns |= dict(zip(("first_third", "middle_third", "last_third"), shares.T, strict=True))

@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.positions import place_at, positions
+from validation.measure.deposits import Array
 from validation.measure.edges import lateral_edges_mm
-from validation.measure.observables import Array, Observables
+from validation.measure.observables import Observables
 from validation.measure.seen import lateral_shares
 
 _REACH_CELLS, _PER_CELL = 12, 4  # of the view of rings from the front: how far it goes, and how fine it is
@@ -29,9 +30,9 @@ class Picture:
 
 
 def pictures(cells: FloatArray, table: Observables, geometry: Geometry, most: int) -> list[Picture]:
-    """Pictures of at most so many of the showers `cells` (N, x, y, layer) that are not empty."""
+    """Pictures of at most so many of the showers `cells` (N, x, y, layer), in file units, that are not empty."""
     filled = np.flatnonzero(~table.empty)[:most]
-    shown = np.where(np.isfinite(cells[filled]) & (cells[filled] >= 0), cells[filled], 0) * geometry.file_unit_gev
+    shown = cells[filled] * geometry.file_unit_gev
     return [
         Picture(float(table.energy_gev[k]), float(table.theta_rad[k]), *_views(shower, geometry))
         for k, shower in zip(filled, shown, strict=True)

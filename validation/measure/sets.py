@@ -1,35 +1,29 @@
-"""Sets of shower files: what they hold, and whether two of them can be compared."""
+"""Sets of shower files: whether two of them can be compared, and one pass over each, which measures it."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from calopipe.errors import InputError
+from calopipe.events.splits import Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
-from calopipe.labels import PARTICLE, PHI, LabelRange
-from calopipe.progress import progress_bar, say
+from calopipe.labels import PARTICLE, PHI, LabelRange, taken
+from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import Examined, ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from validation.measure.edges import wide
-from validation.measure.table import Labels, Rows, Table, selected
+from validation.measure.observables import Observables, observe
+from validation.measure.pictures import Picture, pictures
+from validation.measure.table import LABELS, Table
 
-logger = logging.getLogger(__name__)
-
-_LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
-_LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi), (PHI, "degrees", 180 / np.pi))
-
-_ENOUGH_LABELS = 100_000
-_MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
-
+_GALLERY = 3  # showers of each set of which pictures are kept
 COUNT = "count"  # of a candidate: corrupt showers are a finding
 
 Mask = npt.NDArray[np.bool_]
@@ -67,8 +61,8 @@ class ShowerSet:
     def parts(self, doing: str = "") -> Iterator[tuple[Examined, Mask, Mask]]:
         """Some showers at a time, which of them are kept, and which of the split are bad, (n,) each.
 
-        Each cell is read once. Bad showers are kept where they count. InputError where the selection stops at one.
-        A progress bar tells what is being done.
+        Each cell is read once. Bad showers are kept where they count, and their cells that are not finite numbers of
+        zero or more taken as zero. InputError where the selection stops at one. A progress bar tells what is done.
         """
         with progress_bar(f"{self.name}{doing}", len(self), "showers") as bar:
             for file, mask in zip(self.files, self.masks, strict=True):
@@ -79,7 +73,10 @@ class ShowerSet:
                     bad = chosen & (part.flaws != 0)
                     if self.selection.bad_event == STOP and bad.any():
                         raise InputError(f"{file.flaw(part.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
-                    yield part, chosen if self.selection.bad_event == COUNT else chosen & ~bad, bad
+                    if self.selection.bad_event != COUNT:
+                        yield part, chosen & ~bad, bad
+                    else:
+                        yield _without_bad_cells(part) if bad.any() else part, chosen, bad
 
     def nothing_left(self) -> InputError:
         """The error of a set of which no shower is compared."""
@@ -104,11 +101,6 @@ class ShowerSet:
         of = [file.more.get(PHI, np.zeros(file.events)) if name == PHI else getattr(file, name) for file in self.files]
         return np.concatenate([values[mask] for values, mask in zip(of, self.masks, strict=True)], dtype=np.float32)
 
-    def kinds(self) -> npt.NDArray[np.int32]:
-        """The PDG code of every shower that is read, 0 where files have none."""
-        of = [file.more.get(PARTICLE, np.zeros(file.events, np.int32)) for file in self.files]
-        return np.concatenate([kinds[mask] for kinds, mask in zip(of, self.masks, strict=True)])
-
     def describe(self) -> list[dict[str, Any]]:
         """Each file's path, content and number of events, and how the model of generated showers was trained."""
         return [
@@ -118,14 +110,17 @@ class ShowerSet:
         ]
 
 
+def _without_bad_cells(part: Examined) -> Examined:
+    return replace(part, cells=np.where(np.isfinite(part.cells) & (part.cells > 0), part.cells, 0))
+
+
 def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
     """InputError unless both are of one detector, and stored in one unit."""
-    expected, given = reference.geometry.to_json(), other.geometry.to_json()
-    if different := [name for name in expected if expected[name] != given[name]]:
-        name = different[0]
+    if differs := other.geometry.difference(reference.geometry, unit=True):
+        name, given, expected = differs
         raise InputError(
-            f"{other.files[0].path}: {name} is {given[name]}, in the reference {reference.files[0].path} it is "
-            f"{expected[name]}; compare showers of one detector, stored in one unit"
+            f"{other.files[0].path}: {name} is {given}, in the reference {reference.files[0].path} it is "
+            f"{expected}; compare showers of one detector, stored in one unit"
             + (", or give the --geometry, which the reference does not state" if reference.files[0].assumed else "")
         )
 
@@ -141,7 +136,7 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
             f"{candidate.files[0].path}: its showers have {differs[0]}, those of the reference {differs[1]}; compare "
             "sets of one beam"
         )
-    for label, unit, scale in _LABELS:
+    for label, unit, scale in LABELS:
         known, given = reference.labels(label) * scale, candidate.labels(label) * scale
         low, high = float(known.min()), float(known.max())
         # What n showers span falls short of the beam's range by about 1/n of it at either end.
@@ -170,84 +165,47 @@ def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
             )
 
 
-def pairing(reference: Table, candidate: ShowerSet) -> tuple[int, Rows]:
-    """How many consecutive showers of the candidate have the labels of each of the reference, in order (0: unpaired),
-    and the rows of the reference that are compared.
-
-    A candidate may have been made for every shower of the reference, for those that are not empty, or for those of
-    them that its model knows, which span what its own labels do. Sets whose labels are all alike are not paired.
-    InputError: unpaired, with labels of another distribution, so of another beam.
+@dataclass(frozen=True)
+class Measured:
+    """What one pass over a set leaves: `digests` (see `Hits.digests`) of the showers with energy, and how many are
+    `bad`, with a cell that is not a finite number of zero or more, and where the first is.
     """
-    labels = [candidate.labels(name) for name, _, _ in _LABELS]
-    kinds = candidate.kinds()
-    filled = selected(reference, ~reference.empty)
-    forms = reference, filled, selected(filled, _spanned(filled, labels, kinds))
-    for rows in forms:
-        per_event = _partners([getattr(rows, name) for name, _, _ in _LABELS], labels)
-        if per_event and np.array_equal(np.repeat(rows.particle, per_event), kinds):
-            if len(rows) < len(filled):
-                say(
-                    f"{len(filled) - len(rows)} showers of Monte Carlo left out: the candidate has none of their labels"
-                )
-            return per_event, rows
-    _require_same_mix(candidate, reference.particle, kinds)
-    for (name, unit, scale), values in zip(_LABELS, labels, strict=True):
-        expected = [_some(getattr(rows, name)) for rows in (reference, filled) if len(rows)]
-        if all(stats.ks_2samp(known, _some(values), method="asymp").pvalue < _LABEL_SIGNIFICANCE for known in expected):
-            raise InputError(
-                f"{candidate.files[0].path}: its {name.partition('_')[0]} is distributed unlike the reference's (means "
-                f"{values.mean() * scale:.4g} and {expected[0].mean() * scale:.4g} {unit}); compare sets of one beam, "
-                "or give the reference the labels came from"
-            )
-    return 0, reference
+
+    table: Table
+    digests: Digests
+    bad: int
+    first_bad: str
+    gallery: tuple[Picture, ...]
 
 
-def _require_same_mix(candidate: ShowerSet, expected: npt.NDArray[np.int32], given: npt.NDArray[np.int32]) -> None:
-    """InputError where the shares of the kinds of particles differ by more than chance."""
-    names = np.union1d(expected, given)
-    counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (expected, given)])
-    if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
-        usual, mix = (
-            ", ".join(f"{share:.0%} {name}" for name, share in zip(names, count / count.sum(), strict=True))
-            for count in counts
-        )
-        raise InputError(
-            f"{candidate.files[0].path}: its particles are {mix}, those of the reference {usual}; compare sets of one "
-            "beam, or give the reference the labels came from"
-        )
+def measure(showers: ShowerSet) -> Measured:
+    """Read a set once, piece by piece.
 
+    InputError: a corrupt shower where `bad_event` is "stop", or no Monte Carlo with energy.
+    """
+    geometry = showers.geometry
+    above_cut: list[npt.NDArray[np.bool_]] = []
+    digests: list[Digests] = []
+    gallery: list[Picture] = []
+    bad_showers, first_bad = 0, ""
 
-def _spanned(rows: Rows, labels: Sequence[Labels], kinds: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Which rows are of a kind, and have labels within the span, of the candidate's, but for rounding, (N,)."""
-    inside = np.isin(rows.particle, kinds)
-    for (name, _, _), values in zip(_LABELS, labels, strict=True):
-        known, room = getattr(rows, name), 1e-6 * np.abs(values).max()
-        inside &= (known >= values.min() - room) & (known <= values.max() + room)
-    return np.asarray(inside)
+    def rows() -> Iterator[Observables]:
+        nonlocal bad_showers, first_bad
+        for part, kept, bad in showers.parts():
+            if bad.any():
+                bad_showers += int(bad.sum())
+                first_bad = first_bad or f"event {part.first + int(np.argmax(bad))} of {part.file}"
+            hits, more = part.hits[kept], taken(part.more, kept)
+            labels = part.energy_gev[kept], part.theta_rad[kept]
+            table = observe(hits, *labels, geometry, particle=more.get(PARTICLE), phi_rad=more.get(PHI))
+            above_cut.append(part.above_cut[kept])
+            digests.append(hits.digests()[table.column("visible_gev") > 0])
+            if len(gallery) < _GALLERY:
+                gallery.extend(pictures(part.cells[kept], table, geometry, _GALLERY - len(gallery)))
+            yield table
 
-
-def _some(labels: Labels) -> Labels:
-    """Enough of them to tell one beam from another, at random, since a set may repeat its labels."""
-    if len(labels) <= _ENOUGH_LABELS:
-        return labels
-    return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
-
-
-def _partners(known: Sequence[Labels], given: Sequence[Labels]) -> int:
-    """Showers for each of the reference's events, 0 where labels differ by more than rounding or do not vary."""
-    events = len(known[0])
-    per_event, rest = divmod(len(given[0]), max(events, 1))
-    if not events or rest or not per_event or all(np.ptp(values) == 0 for values in known):
-        return 0
-    alike = np.ones(len(given[0]), dtype=np.bool_)
-    for expected, values in zip(known, given, strict=True):
-        alike &= np.isclose(np.repeat(expected, per_event), values, rtol=1e-5, atol=0)
-    if alike.mean() > _MOST and not alike.all():
-        logger.warning(
-            "compared as unpaired: of %d showers, %d have not the energy and angle of their partner, the first of "
-            "these is %d",
-            len(alike),
-            int((~alike).sum()),
-            int(np.argmin(alike)),
-        )
-    return per_event if alike.all() else 0
+    table = Table(rows())
+    table.empty |= ~np.concatenate(above_cut)
+    if table.empty.all() and showers.selection.bad_event != COUNT:
+        raise showers.nothing_left()
+    return Measured(table, np.concatenate(digests), bad_showers, first_bad, tuple(gallery))

@@ -11,10 +11,11 @@ import numpy as np
 
 from calopipe.showers.cells import Geometry
 from validation.judge.criteria import CORRELATED
+from validation.measure.deposits import Array
 from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, wide
-from validation.measure.observables import SCALARS, Array, Columns, Observables
+from validation.measure.observables import SCALARS, Columns, Observables
 from validation.statistics.binning import degrees, energies
-from validation.statistics.decades import pulls
+from validation.statistics.expected import pulls
 from validation.statistics.resolution import Resolutions, energy_edges
 
 _FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers

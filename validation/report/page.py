@@ -1,20 +1,29 @@
-"""The report: one HTML page that holds all it shows, asks for nothing, and runs no script."""
+"""The report: one HTML page that holds all it shows, asks for nothing, and runs no script. Templates, and what they are
+given: what is filled in is escaped, unless it is Markup.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import groupby
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from calopipe.showers.cells import Geometry
-from calopipe.verdict import ALIKE
-from validation.report.markup import html, render
-from validation.report.plots import Plot
+from calopipe.verdict import ALIKE, number, span
+
+if TYPE_CHECKING:
+    from validation.report.plots import Plot  # matplotlib, which a page without plots need not wait for
 
 _SETS = {"reference": "Monte Carlo", "candidate": "Candidate", "incumbent": "Incumbent", "training": "Training"}
 _MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
+_MANY = 1_000_000  # showers: more are hardly to be had, and their number is not known
+_HERE = Path(__file__).parent
 
 
 def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
@@ -53,11 +62,62 @@ def _these(section: Mapping[str, Any]) -> dict[str, Any]:
     classifiers, timing = ((section[name] or {}) for name in ("classifier", "timing"))
     auc = {level: figures["auc"] for level, figures in classifiers.get("classifiers", {}).items()}
     distances = {name: section[name]["value"] * 1000 if section.get(name) else None for name in ("fpd", "kpd")}
-    powers = {name: (section.get("separations") or {}).get(name, {}).get("value") for name in ("total", "cells")}
     times = [timed["ms_per_shower"] for timed in timing.get("times", ())]
     accelerator = timing.get("accelerator", False)
     return {
         "model": "the showers of this report", "fpd_x_1000": distances["fpd"], "kpd_x_1000": distances["kpd"],
         "auc_low": auc.get("low"), "auc_high": auc.get("high"),
-        "processor_ms": [] if accelerator else times, "accelerator_ms": times if accelerator else [], **powers,
+        "processor_ms": [] if accelerator else times, "accelerator_ms": times if accelerator else [],
     }  # fmt: skip
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined,
+        extensions=["jinja2.ext.do"], trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    made.globals |= {
+        "alike": ALIKE, "number": number, "span": span, "large": large, "why_undecided": why_undecided,
+        "grouped": _grouped,
+    }  # fmt: skip
+    made.filters |= {"number": number, "large": large}
+    return made
+
+
+def render(template: str, **values: Any) -> Markup:
+    """The `template`, a file of this package, with `values`."""
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704  it escapes what it is given
+
+
+def html(title: str, body: Markup) -> str:
+    """A page of its own, with the style of reports."""
+    style = (_HERE / "report.css").read_text(encoding="utf-8")
+    page: str = _environment().get_template("parts.html").module.page(title, style, body)  # type: ignore[attr-defined]
+    return page.strip()
+
+
+def _grouped(plots: Sequence[Plot]) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Titles and PNGs in base64 of each group."""
+    groups = groupby(plots, key=lambda plot: plot.group)
+    return [(name, [(plot.title, base64.b64encode(plot.png).decode()) for plot in members]) for name, members in groups]
+
+
+def large(value: float | None, scale: float = 1) -> str:
+    """A number without an exponent, where thousands are common."""
+    return f"{scale * value:,.0f}" if value is not None and abs(scale * value) >= 1000 else number(value, scale)
+
+
+def why_undecided(criterion: Mapping[str, Any], samples: str) -> str:
+    """Why an inconclusive criterion does not fail, where it seems to, and what would decide it."""
+    notes = []
+    strict, interval, (low, high) = criterion["strict_interval"], criterion["interval"], criterion["tolerance"]
+    outside = interval and ((low is not None and interval[1] < low) or (high is not None and interval[0] > high))
+    if criterion["verdict"] == "inconclusive" and outside:
+        notes.append("outside, but the stricter interval is not" + (f": {span(strict)}" if strict else ""))
+    needed = criterion["events_needed"]
+    if needed and needed > criterion["events"]:
+        rounded = round(needed, -max(len(str(needed)) - 2, 0))  # no more than two digits are known
+        number_of = f"about {rounded:,}" if needed < _MANY else f"more than {_MANY:,}"
+        notes.append(f"{number_of} {samples} would decide")
+    return "; ".join(notes)

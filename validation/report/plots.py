@@ -20,7 +20,7 @@ from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from calopipe.showers.cells import Geometry
-from validation.measure.observables import Array
+from validation.measure.deposits import Array
 from validation.measure.pictures import Picture, views_mm
 from validation.report.curves import Curve, Points, Scale, Summary
 from validation.statistics.resolution import curve as law

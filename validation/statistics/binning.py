@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from validation.measure.edges import wide
+from calopipe.showers.cells import Geometry
+from validation.measure.deposits import Array
+from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.table import Rows, Samples
-from validation.statistics.estimates import Array
 
 # Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
 _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
@@ -40,20 +41,23 @@ class Bin:
 @dataclass(frozen=True)
 class Binning:
     """Bins of energy in GeV, of the true angle and, if there is one, azimuth in degrees, and one of each kind of
-    particle if there are several.
+    particle if there are several; and the names of the rings about a shower's axis (`ring_labels`).
     """
 
     energy: tuple[Bin, ...]
     angle: tuple[Bin, ...]
     particle: tuple[Bin, ...] = ()
     azimuth: tuple[Bin, ...] = ()
+    rings: tuple[str, ...] = tuple(ring_labels())
 
     @classmethod
-    def of(cls, reference: Rows, events: int, *, angles: bool = True) -> Binning:
+    def of(cls, reference: Rows, events: int, geometry: Geometry | None = None) -> Binning:
         """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow.
 
-        Without `angles` there is no bin of angle or azimuth, and so no criterion.
+        Of a calorimeter whose cells are in rings there is no bin of angle or azimuth, and so no criterion: particles
+        come along its axis, and whichever way their showers lean is chance.
         """
+        angles = geometry is None or not geometry.rings
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         leaning = angles and np.ptp(reference.phi_rad) > 0
         codes = np.unique(reference.particle).tolist()
@@ -62,6 +66,7 @@ class Binning:
             tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
             tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
+            tuple(ring_labels(geometry)),
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,28 +11,18 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-Array = npt.NDArray[np.float64]
+from validation.measure.deposits import Array
 
 LEAST_SHOWERS = 50  # a side, below which half of them teach a classifier nothing
 _ROUNDS = 100
 _BINS = 128
 
 
-@dataclass(frozen=True)
-class Auc:
-    """The share of pairs, one shower of each set, whose candidate scores higher, ties counting half.
-
-    `low` and `high` bound the 95 % interval, `p_value` is that of 0.5, two-sided. All are None with too few showers.
-    """
-
-    value: float | None
-    low: float | None
-    high: float | None
-    p_value: float | None
-
-
-def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> Auc:
+def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> dict[str, Any]:
     """AUC of gradient-boosted trees on features of showers, `reference` (n, f) and `candidate` (m, f); NaN is allowed.
+
+    `value` is the share of pairs, one shower of each set, whose candidate scores higher, ties counting half; `interval`
+    that at 95 %; `p_value` that of 0.5, two-sided. All are None with too few showers.
 
     The trees learn on one half of the events and are scored on the other, both ways round, and the AUCs averaged.
     An event and its partners (`per_event` of them, 0 where the sets are not paired) are in the same half.
@@ -42,7 +32,7 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     halves of Geant4 the correlation is 0.4, and independence would exclude 0.5 in one of eight comparisons.
     """
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:
-        return Auc(None, None, None, None)
+        return {"value": None, "interval": None, "p_value": None}
     in_first = _half(len(reference), rng)
     partners_first = np.repeat(in_first, per_event) if per_event else _half(len(candidate), rng)
     values, errors = [], []
@@ -54,7 +44,7 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
     value, error = float(np.mean(values)), float(np.mean(errors))
     reach = float(stats.norm.ppf(0.975)) * error
     p_value = float(2 * stats.norm.sf(abs(value - 0.5) / error)) if error > 0 else float(value == 0.5)
-    return Auc(value, max(value - reach, 0.0), min(value + reach, 1.0), p_value)
+    return {"value": value, "interval": [max(value - reach, 0.0), min(value + reach, 1.0)], "p_value": p_value}
 
 
 def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[float, float]:

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
-from calopipe.verdict import finite
-from validation.measure.observables import Array
+from calopipe.documents import finite
+from validation.measure.deposits import Array
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42
 _MOST = 50_000  # in a subset of FPD

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-Array = npt.NDArray[np.float64]
+from validation.measure.deposits import Array
+
 Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
 Means = dict[str, Array]  # name -> (k,), or (resamples, k)
 
@@ -218,18 +219,17 @@ def relative_width(moments: Array) -> Array:
 
 
 def separation_power(pair: Pair, name: str) -> Array:
+    """`separation` of the features `name`, (...); 0 where one is empty."""
+    return np.nan_to_num(separation(pair.reference[name], pair.candidate[name]))
+
+
+def separation(first: Array, second: Array) -> Array:
     """S = 1/2 sum (h1 - h2)^2 / (h1 + h2) of two normalised histograms (CaloChallenge, arXiv 2410.21611), (...).
 
-    The histograms are the features `name`, (..., bins). 0 where they agree or one is empty, 1 where no bin is shared.
+    Given are the counts, (..., bins). 0 where they agree, 1 where no bin is shared, NaN where one is empty.
     """
-    first, second = _normalised(pair.reference[name]), _normalised(pair.candidate[name])
-    total = first + second
-    return np.nansum((first - second) ** 2 / np.where(total > 0, total, 1.0), axis=-1) / 2
-
-
-def _normalised(histograms: Array) -> Array:
-    total = histograms.sum(axis=-1, keepdims=True)
-    return histograms / np.where(total > 0, total, np.nan)
+    h1, h2 = (side / np.where((sum_ := side.sum(axis=-1, keepdims=True)) > 0, sum_, np.nan) for side in (first, second))
+    return np.sum((h1 - h2) ** 2 / np.maximum(h1 + h2, 1e-300), axis=-1) / 2  # no 0 / 0 where both are empty
 
 
 def with_products(values: Array) -> Array:

@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances_argmin_min
 
 from calopipe.showers.cells import FloatArray
+from validation.measure.deposits import Array
 from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
-
-Array = npt.NDArray[np.float64]
 
 NEIGHBOURS = 5  # as Naeem et al. advise
 LEAST_BLOCKS = 10  # below which the spread over blocks says little, and no error is given

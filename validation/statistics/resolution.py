@@ -13,7 +13,8 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.optimize import curve_fit
 
-from validation.measure.observables import Array, Observables
+from validation.measure.deposits import Array
+from validation.measure.observables import Observables
 
 _LEAST_FACTOR = 3.0  # of the energies, to tell a/sqrt(E) from c
 _NOISE_FACTOR = 10.0  # to tell b/E from a/sqrt(E)

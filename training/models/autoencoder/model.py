@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from calopipe.documents import finite
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import voxel_order
-from calopipe.verdict import finite
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits, dense
 from training.models.base import Batch, Losses, Model, Phase, Rows, Tensor, ValidRange

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from showers import SMALL_GEOMETRY, make_file, make_showers, observed, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
-from validation.measure import reader
-from validation.measure.observables import Observables, observe
-from validation.measure.reader import measure
-from validation.measure.sets import COUNT, ShowerSet
+from validation.measure import sets
+from validation.measure.observables import Observables
+from validation.measure.sets import COUNT, ShowerSet, measure
 
 
 def assert_same(first: Observables, second: Observables) -> None:
@@ -33,7 +32,7 @@ def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.
     paths = [first, write_file(tmp_path / "b.h5", second)]
     rule = SplitRule()
     showers = ShowerSet.open(paths, "Monte Carlo", Selection("train", rule, bad_event="skip"))
-    monkeypatch.setattr(reader, "_GALLERY", 150)  # more than a piece has
+    monkeypatch.setattr(sets, "_GALLERY", 150)  # more than a piece has
     found = measure(showers)
 
     parts, digested = [], []
@@ -41,15 +40,16 @@ def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.
         digests = event_digests(Hits.of(made.cells), made.energy_gev, made.theta_rad)
         good = rule.mask("train", file.path.name, digests) & np.isfinite(made.cells).all(axis=(1, 2, 3))
         digested.append(Hits.of(made.cells[good & made.cells.any(axis=(1, 2, 3))]).digests())
-        parts.append(observe(made.cells[good], file.energy_gev[good], file.theta_rad[good], SMALL_GEOMETRY))
+        parts.append(observed(made[good]))
     assert_same(found.table[:], Observables.joined(parts))
     np.testing.assert_array_equal(found.digests, np.concatenate(digested))
     assert len(found.digests) < len(found.table)
     assert [picture.energy_gev for picture in found.gallery] == parts[0].energy_gev[:150].tolist()
 
 
-def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
-    """In the second piece of a file."""
+def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the second piece of a file. Their bad cells are no energy, in the table and in pictures."""
+    monkeypatch.setattr(sets, "_GALLERY", 140)
     made = make_showers(events=140)
     made.cells[107, 1, 1, 1], made.cells[109, 0, 0, 0], made.cells[109, 8, 8, 1] = -2, np.nan, np.inf
     path = write_file(tmp_path / "bad.h5", made)
@@ -60,7 +60,9 @@ def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path) -> None:
     counted = measure(ShowerSet.open([path], "candidate", Selection(bad_event=COUNT)))
     assert (len(counted.table), counted.bad, counted.first_bad) == (140, 2, "event 107 of bad.h5")
     clean = np.where(np.isfinite(made.cells) & (made.cells >= 0), made.cells, 0)
-    assert_same(counted.table[:], observe(clean, made.energy_gev, made.theta_rad, SMALL_GEOMETRY))
+    assert_same(counted.table[:], observed(replace(made, cells=clean)))
+    shown = [picture.side.sum() for picture in counted.gallery]
+    np.testing.assert_allclose(shown, clean.sum(axis=(1, 2, 3)) * SMALL_GEOMETRY.file_unit_gev, rtol=1e-5)
 
 
 def test_showers_below_the_cut_count_as_empty_and_all_of_them_is_an_error(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Observables at a shower's own energy, where the energies of a beam span more than a factor of three.
+"""What Monte Carlo predicts for an observable at a shower's own labels.
 
-There, what is measured rises or falls with E by more than it scatters, and a mean or width over all showers would tell
-of the beam. Polynomials in log E, fitted to a sample, say what is expected.
+Where the energies of a beam span more than a factor of three, what is measured rises or falls with E by more than it
+scatters, and a mean or width over all showers would tell of the beam. Polynomials in log E, fitted to a sample, say
+what is expected; a surface in log E and theta, what a difference of labels adds to a mean.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from validation.measure.deposits import Array
 from validation.measure.edges import wide
-from validation.measure.observables import SCALARS, Array, Columns, Observables
+from validation.measure.observables import SCALARS, Columns, Observables
+from validation.measure.table import SAMPLE_SHOWERS, Labels, Rows
 from validation.statistics.estimates import with_products
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
 _FARTHEST = 5.0
-_LEAST_EVENTS = 100  # for a fit; fewer have one mean and one width
+_LEAST_EVENTS = 100  # for a fit, which must not follow the noise of few; these have one mean and one width
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,34 @@ def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
 def _values(u: Array, coefficients: Array) -> Array:
     curve: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
     return curve
+
+
+def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:
+    """`values` (n, k) less what the labels of a table add to their mean in the reference.
+
+    This removes differences that are due to the labels alone, and the noise of their spread; means of sets with the
+    same labels stay as they are. The prediction is a surface of second degree in log E and theta, of
+    fourth in log E where energies are `wide`, fitted to `some` showers of the reference; with few it is a constant.
+    """
+    labels = _labels(some.energy_gev, some.theta_rad)
+    spread = labels.std(axis=0)
+    centre, scale = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
+    fitted, decades = len(some) >= _LEAST_EVENTS, wide(some.energy_gev)
+
+    def terms(energy_gev: Labels, theta_rad: Labels) -> Array:
+        u, v = ((_labels(energy_gev, theta_rad) - centre) / scale).T
+        surface = [np.ones_like(u), u, v, u * u, u * v, v * v, *((u**3, u**4) if decades else ())]
+        return np.stack(surface if fitted else surface[:1], axis=1)
+
+    coefficients = np.linalg.lstsq(terms(some.energy_gev, some.theta_rad), values(some), rcond=None)[0]
+    pieces = max(len(reference) // SAMPLE_SHOWERS, 1)  # so that memory does not grow with the number of showers
+    parts = (np.array_split(column, pieces) for column in (reference.energy_gev, reference.theta_rad))
+    mean_terms = np.sum([terms(*part).sum(axis=0) for part in zip(*parts, strict=True)], axis=0) / len(reference)
+    return lambda table: values(table) - (terms(table.energy_gev, table.theta_rad) - mean_terms) @ coefficients
+
+
+def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
+    return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
 
 
 def pulls(some: Observables) -> Columns:
