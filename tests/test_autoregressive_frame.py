@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, uneven_showers
+from likelihoods import CONSTANTS, LAYERS, Few, as_batch, labels_of, uneven_showers
 from showers import SMALL_GEOMETRY
 
-from calopipe.showers.cells import FloatArray
+from calopipe.showers.cells import FloatArray, Geometry, Layer
+from calopipe.showers.positions import positions
 from training.models.autoregressive import frame
 from training.models.autoregressive.frame import SUMS, Axis, Hits, Labels
 
@@ -53,6 +54,26 @@ def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg
         for layer in range(LAYERS):
             there = hits.layer[0] == layer
             assert float(tf.reduce_sum(tf.where(there, hits.value[0] * moved[0], 0.0))) == pytest.approx(0, abs=5e-4)
+
+
+def test_cells_count_for_the_axis_by_how_narrow_they_are() -> None:
+    """By NumPy's weighted fit, whose weights are the inverse errors, where strips lie across x and along x in turns."""
+    strips = [Layer(5.0, 1.0, cells, size_mm=size) for cells, size in (((12, 3), (5.0, 20.0)), ((4, 9), (15.0, 6.0)))]
+    geometry = Geometry.of_layers(strips * 3, 0.02)
+    where, constants = positions(geometry), Few(geometry, depth=1.8, radius_half=0.9, radius_most=2.6)
+    inside = where.exists.T.reshape(*geometry.shape)
+    cells = np.where(inside, np.random.default_rng(3).lognormal(0, 2, (20, *geometry.shape)), 0).astype(np.float32)
+    batch = as_batch(cells, np.full(20, 100, np.float32), np.full(20, math.pi / 2, np.float32))
+    _, axis = frame.reflect(batch["cell"], batch["value"], labels_of(batch), constants)
+    depth = np.repeat(where.z_mm / geometry.layer_pitch_mm - 0.5 - 1.8, where.exists.sum(1))
+    sizes = np.repeat([layer.size_mm for layer in strips * 3], where.exists.sum(1), axis=0)
+    for k, place in enumerate((where.x_mm, where.y_mm)):
+        at = place[where.exists] / geometry.cell_mm
+        for shower, offset in zip(cells, axis.offset.numpy(), strict=True):
+            energy = shower.reshape(-1, geometry.shape[2]).T[where.exists]
+            slope, middle = np.polyfit(depth, at, 1, w=np.sqrt(energy) / sizes[:, k])
+            sign = 1 if k else np.sign(middle)  # reflected to x >= 0
+            np.testing.assert_allclose(offset[2 * k : 2 * k + 2], [sign * middle, sign * slope], atol=1e-4)
 
 
 def test_a_shower_in_one_layer_has_no_slope() -> None:

@@ -133,9 +133,9 @@ def scale_terms(terms: Tensor) -> Tensor:
 class Axis:
     """Where the axis of each shower meets each layer, in cells from the middle of the calorimeter: (N, layers) each.
 
-    It is the straight line that fits the deposits best, weighted by energy. `offset` (N, 4) holds its x at the depth of
-    reference, its slope in x, its y there, and its slope in y, both less those of the incident particle; in cells, and
-    cells a layer.
+    It is the straight line that fits the deposits best, in x and in y each, weighted by energy and `Mesh.precision`.
+    `offset` (N, 4) holds its x at the depth of reference, its slope in x, its y there, and its slope in y, both less
+    those of the incident particle; in cells, and cells a layer.
     """
 
     x: Tensor
@@ -185,8 +185,9 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
     across = mesh.of(mesh.x, layer, place)
     if slope_x is not None:
         across -= slope_x[:, None] * depth
-    at_x, along_x = _line(value, depth, across)
-    at_y, along_y = _line(value, depth, mesh.of(mesh.y, layer, place) - slope_y[:, None] * depth)
+    precision = tf.gather(tf.constant(mesh.precision), layer)
+    at_x, along_x = _line(value * precision[..., 0], depth, across)
+    at_y, along_y = _line(value * precision[..., 1], depth, mesh.of(mesh.y, layer, place) - slope_y[:, None] * depth)
     left = labels.left(at_x < 0) & mesh.folds
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
     offset = tf.stack([tf.where(left, -at_x, at_x), tf.where(left, -along_x, along_x), at_y, along_y], 1)

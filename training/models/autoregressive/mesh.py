@@ -36,7 +36,8 @@ class Mesh:
     in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
     beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
     the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what
-    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares.
+    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares. `precision` is the
+    inverse square of a cell's side, over that of the layer of the finest cells.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -76,6 +77,7 @@ class Mesh:
         self.short_side = size.min(1)
         self.spare = (size / self.short_side[:, None] - 1) / 2
         self._alike = bool((size == 1).all())  # squares of one size, or rings
+        self.precision = np.square(size.min(0) / size).astype(np.float32)
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis as the density of a cell of `layer` (R,) sees them: `dx`, `dy`, on the whole.
