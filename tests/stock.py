@@ -37,7 +37,8 @@ class StockConfig(GANConfig):
 @contextmanager
 def stock_layers() -> Iterator[None]:
     """Networks of the 3DGAN that are made in the block are of stock layers."""
-    with patch.multiple(networks, arrange=lambda flow: flow, restore=lambda flow: flow, Conv3D=_convolution):
+    stock = {"Conv3D": _convolution, "BatchNormalization": layers.BatchNormalization}
+    with patch.multiple(networks, arrange=lambda flow: flow, restore=lambda flow: flow, **stock):
         yield
 
 

@@ -161,16 +161,23 @@ def test_losses_against_numpy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "devices", "told"),
-    [("float32", [], ""), ("tf32", [], "GPUs only"), ("tf32", ["GPU"], ""), ("float16", [], "GPUs only"),
-     ("bfloat16", [], "GPUs and TPUs only"), ("bfloat16", ["GPU"], ""), ("bfloat16", ["TPU"], "")],
-)  # fmt: skip
-def test_a_precision_is_warned_of_where_it_does_not_pay(
-    chosen: str, devices: list[str], told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ("flags", "told"),
+    [
+        ("flags: fma avx2", "this CPU has no such arithmetic and emulates it, slowly"),
+        ("flags: avx2 avx512_bf16", "this CPU has it without AMX, and trains no faster than in float32"),
+        ("flags: avx512_bf16 amx_bf16 amx_tile", ""),
+    ],
+)
+def test_bfloat16_is_warned_of_where_it_does_not_pay(
+    flags: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind] if kind in devices else [])
-    precision.warn_of_slow(chosen)
-    assert caplog.messages == ([f"--precision {chosen} pays on {told}, and there is none"] if told else [])
+    monkeypatch.setattr(precision, "_processor", lambda: flags)
+    monkeypatch.setattr(precision, "on_processors", lambda: True)
+    assert precision.emulates_bfloat16() == ("bf16" not in flags)
+    precision.warn_of_slow("float32")
+    assert caplog.messages == []
+    precision.warn_of_slow("bfloat16")
+    assert caplog.messages == ([f"--precision bfloat16: {told}"] if told else [])
 
 
 @pytest.mark.parametrize("chosen", ["float64", "bfloat16", "float16"])

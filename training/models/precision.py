@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pathlib import Path
 
 import keras
 import tensorflow as tf
@@ -13,8 +14,6 @@ import tensorflow as tf
 from training.models.config import PRECISIONS
 
 logger = logging.getLogger(__name__)
-
-_PAYS_ON = {"tf32": ("GPU",), "float16": ("GPU",), "bfloat16": ("GPU", "TPU")}
 
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
@@ -60,9 +59,12 @@ def full_precision() -> str:
 
 def warn_of_slow(precision: str) -> None:
     """Warn where the devices of this machine have no fast form of `precision`."""
-    kinds = _PAYS_ON.get(precision, ())
-    if kinds and not any(tf.config.list_logical_devices(kind) for kind in kinds):
-        logger.warning("--precision %s pays on %ss only, and there is none", precision, "s and ".join(kinds))
+    if precision in {"tf32", "float16"} and not tf.config.list_physical_devices("GPU"):
+        logger.warning("--precision %s pays on GPUs only, and there is none", precision)
+    if precision == "bfloat16" and emulates_bfloat16():
+        logger.warning("--precision bfloat16: this CPU has no such arithmetic and emulates it, slowly")
+    elif precision == "bfloat16" and on_processors() and not has_amx():
+        logger.warning("--precision bfloat16: this CPU has it without AMX, and trains no faster than in float32")
 
 
 def on_processors() -> bool:
@@ -73,3 +75,19 @@ def on_processors() -> bool:
 def on_tpus() -> bool:
     """Whether TensorFlow computes here on TPUs."""
     return bool(tf.config.list_logical_devices("TPU"))
+
+
+def emulates_bfloat16() -> bool:
+    """Whether TensorFlow computes here on a CPU that has no bfloat16."""
+    return on_processors() and "avx512_bf16" not in _processor() and not has_amx()
+
+
+def has_amx() -> bool:
+    """Whether this machine's processors have AMX, which multiplies matrices of bfloat16 several times as fast."""
+    return "amx_bf16" in _processor()
+
+
+def _processor() -> str:
+    """What Linux says of this machine's processors; nothing on other systems."""
+    cpu = Path("/proc/cpuinfo")
+    return cpu.read_text() if cpu.is_file() else ""

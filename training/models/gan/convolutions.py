@@ -20,11 +20,11 @@ computes 3-D convolutions of few channels slowly, a step takes an eighth of the 
 third in bfloat16 (docs/log/training.md).
 
 On TPUs, where this is not measured, tensors stay as (N, x, y, layer, channel), and only the first identity is used. So
-it is in float16, and in bfloat16 on processors. Half precision rounds the frequencies as it rounds the values around
-them.
+it is in float16, and in bfloat16 on processors without AMX. Half precision rounds the frequencies as it rounds the
+values around them.
 
 In bfloat16, products are exact and their sums are kept in float32 and rounded once, as accelerators do. TensorFlow's
-CPU kernels for it may add in bfloat16, where ones sum to 256 at most: they are given the rounded numbers in float32.
+CPU kernels for it add in bfloat16, where ones sum to 256 at most: they are given the rounded numbers in float32.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ import numpy.typing as npt
 import tensorflow as tf
 from keras import ops
 
-from training.models.precision import in_plain_forms, on_processors, on_tpus
+from training.models.gan import cellwise
+from training.models.precision import emulates_bfloat16, has_amx, in_plain_forms, on_processors, on_tpus
 
 Size = tuple[int, int, int]
 Matrix = npt.NDArray[np.float64]
@@ -49,7 +50,7 @@ def layers_first() -> bool:
     if in_plain_forms() or on_tpus():
         return False
     dtype = keras.config.dtype_policy().compute_dtype
-    return dtype in ("float32", "float64") or (dtype == "bfloat16" and not on_processors())
+    return dtype in ("float32", "float64") or (dtype == "bfloat16" and (has_amx() or not on_processors()))
 
 
 def arrange(images: keras.KerasTensor) -> keras.KerasTensor:
@@ -174,7 +175,7 @@ class Conv3D(keras.layers.Conv3D):
         shape = (batch, *grown, self.filters)
         return (shape[3], batch, *shape[1:3], self.filters) if self._first else shape
 
-    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
         kernel = ops.convert_to_tensor(self.kernel)
         if self._plain:
             for axis in (1, 2, 3):
@@ -185,9 +186,28 @@ class Conv3D(keras.layers.Conv3D):
             flow = convolve(inputs, kernel, self._pads)
         else:
             padded = tf.pad(inputs, ((0, 0), *self._pads, (0, 0)))
-            wide = tf.float32 if padded.dtype == tf.bfloat16 and on_processors() else padded.dtype
+            wide = tf.float32 if padded.dtype == tf.bfloat16 and emulates_bfloat16() else padded.dtype
             flow = tf.nn.conv3d(tf.cast(padded, wide), tf.cast(kernel, wide), [1] * 5, "VALID")
         # in the precision of the weights, for the sake of the bias's gradient, which is a sum over all cells
         bias = tf.cast(ops.convert_to_tensor(self.bias), self.variable_dtype)
+        if training and self._first:
+            return cellwise.rectified(tf.cast(flow, self.compute_dtype), bias, self._slope)
         flow = tf.nn.bias_add(tf.cast(flow, self.variable_dtype), bias)
         return tf.cast(flow if self._slope == 1 else tf.nn.leaky_relu(flow, self._slope), self.compute_dtype)
+
+
+class BatchNormalization(keras.layers.BatchNormalization):
+    """keras.layers.BatchNormalization of the last axis; in training in few operations a direction."""
+
+    def __init__(self, *, momentum: float, epsilon: float = 1e-3) -> None:
+        super().__init__(momentum=momentum, epsilon=epsilon)
+        self._first = layers_first()
+
+    def call(self, inputs: tf.Tensor, training: bool = False) -> tf.Tensor:
+        if not (training and self._first):
+            return super().call(inputs, training=training)
+        gamma, beta = (tf.cast(ops.convert_to_tensor(term), self.variable_dtype) for term in (self.gamma, self.beta))
+        normalised, mean, variance = cellwise.normalised(inputs, gamma, beta, self.epsilon)
+        for moving, of_batch in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(moving * self.momentum + of_batch * (1.0 - self.momentum))
+        return normalised

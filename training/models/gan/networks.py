@@ -12,7 +12,7 @@ from typing import Literal
 import keras
 from keras import layers, ops
 
-from training.models.gan.convolutions import Conv3D, arrange, restore
+from training.models.gan.convolutions import BatchNormalization, Conv3D, arrange, restore
 from training.models.gan.model import LATENT
 from training.models.precision import full_precision
 from training.models.randomness import Dropout
@@ -107,7 +107,7 @@ def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
             kernel_initializer=initializer,
         )(flow)  # fmt: skip
         if row.batch_norm:
-            flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+            flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
     image = layers.ReLU(dtype=full_precision())(restore(flow))
     return keras.Model(latent, image, name="generator")
 
@@ -119,7 +119,7 @@ def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
     for number, row in enumerate((table.discriminator_first, *table.discriminator)):
         flow = Conv3D(row.filters, row.kernel, pad=row.pad, slope=_LEAK)(flow)
         if row.batch_norm:
-            flow = layers.BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
+            flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
         flow = Dropout(_DROPPED, name=f"dropout_{number}")(flow)
     flow = layers.Flatten()(_average_pool(restore(flow)))
     generation = layers.Dense(1, activation="sigmoid", dtype=full_precision(), name="generation")(flow)
