@@ -101,7 +101,7 @@ def parser() -> CommandParser:
     command.add_argument(
         "--timing",
         metavar="FILE",
-        help="what `python -m training generate --timing FILE` wrote, for the same",
+        help="what `python -m training generate --timing FILE` wrote, for the same table",
     )
     command.add_argument("--seed", type=int, default=1, help="of the resampling (default: 1)")
     return command

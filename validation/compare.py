@@ -88,8 +88,13 @@ def validate(
         return earlier
 
     storage.require_writable(output)  # before the minutes that measuring may take
-    measured = {name: measure(showers) for name, showers in sets.items()}
-    some, document = _judged(sets, measured, limits, seed)
+    measured: dict[str, Measured] = {}
+    paired: dict[str, tuple[int, Rows]] = {}
+    for name, showers in sets.items():
+        measured[name] = measure(showers)
+        if name in _JUDGED:  # before the next one's minutes, since another beam is refused
+            paired[name] = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
+    some, document = _judged(sets["reference"].geometry, measured, paired, limits, seed)
     of_challenge = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
     document["challenge"] = of_challenge
     pictures = _plots(measured, some, document, sets["reference"].geometry, output)
@@ -113,16 +118,17 @@ def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training
 
 
 def _judged(
-    sets: Mapping[str, ShowerSet], measured: Mapping[str, Measured], grade: Grade, seed: int
+    geometry: Geometry,
+    measured: Mapping[str, Measured],
+    paired: Mapping[str, tuple[int, Rows]],
+    grade: Grade,
+    seed: int,
 ) -> tuple[Samples, dict[str, Any]]:
     """A sample of the showers that are compared, and what the document says of them all."""
     reference, candidate = measured["reference"], measured["candidate"]
     candidates = {name: measured[name] for name in _JUDGED if name in measured}
     events = min(len(showers.table) for showers in (reference, *candidates.values()))
-    binning = Binning.of(reference.table, events, sets["reference"].geometry)
-    paired = {
-        name: pairing(reference.table, showers.table, sets[name].files[0].path) for name, showers in candidates.items()
-    }
+    binning = Binning.of(reference.table, events, geometry)
     judged, *previous = (
         Judgement.of(reference, showers, paired=paired[name], binning=binning, grade=grade, seed=seed)
         for name, showers in candidates.items()

@@ -55,16 +55,21 @@ class _Chosen:
         "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
     )
     split_files: tuple[str, ...] = setting(
-        (), flag="--split-file", metavar="SPLIT=PATTERN", help="Whole files assigned to a split, SPLIT=PATTERN each."
+        (),
+        flag="--split-file",
+        metavar="SPLIT=PATTERN",
+        help="Whole files given to a split (train or validation or test) by name; otherwise each event's split follows "
+        "from its own content, SPLIT=PATTERN each.",
     )
     geometry: str = setting(
         "",
         metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="Geometry that the files do not state: FILE.toml or a name, and NAME=VALUE,...",
+        help="Geometry that the files do not state: FILE.toml (docs/detectors.md) or a name such as calochallenge-2; and "
+        "cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev.",
     )
     threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
     cut_gev: float = setting(
-        CUT_GEV, help="Showers that deposit no more GeV are dropped; 0 drops those without any energy."
+        CUT_GEV, help="Showers of Monte Carlo that deposit no more GeV are dropped; 0 drops those without any energy."
     )
 
 
