@@ -46,6 +46,7 @@ class FieldSettings(ABC):
     """
 
     keeps_copies: ClassVar[bool] = True  # events that are equal to one before, whatever is asked for
+    says: ClassVar[frozenset[str]]  # what each receipt of a good range says; one that does not is made again
 
     rule: SplitRule
     shard_events: int

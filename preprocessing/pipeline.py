@@ -52,7 +52,7 @@ def preprocess(
     storage.require_writable(output / dataset.SHARDS)
     storage.sweep(output)
     plans = shards.plan(files, settings)
-    receipts = shards.receipts(output, plans)
+    receipts = shards.receipts(output, plans, settings)
     missing = [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None or receipt["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
@@ -61,13 +61,13 @@ def preprocess(
     )
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
-        receipts = shards.receipts(output, plans)
+        receipts = shards.receipts(output, plans, settings)
     if not settings.keeps_copies and on_copies != KEEP and None not in receipts:
         plans = _without_copies(plans, receipts, on_copies)
-        receipts = shards.receipts(output, plans)
+        receipts = shards.receipts(output, plans, settings)
         if again := [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None]:
             runner.carry_out(again, output, settings, allowed, beam_options)
-            receipts = shards.receipts(output, plans)
+            receipts = shards.receipts(output, plans, settings)
     manifest = _compose(inputs, plans, receipts, settings, allowed)
     for doubt in manifest.doubts():
         logger.warning(doubt)

@@ -38,7 +38,7 @@ def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
     ]
 
 
-def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
+def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> list[Receipt | None]:
     """Each plan's receipt, or None where it is missing, not whole, or its shards are incomplete."""
     sizes = storage.listing(folder / SHARDS)
 
@@ -50,7 +50,8 @@ def receipts(folder: Location, plans: Sequence[Plan]) -> list[Receipt | None]:
             return None
         try:
             receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
-            return receipt if all(whole(shard) for shard in receipt["shards"]) else None
+            told = receipt["bad_file"] or settings.says <= receipt.keys()
+            return receipt if told and all(whole(shard) for shard in receipt["shards"]) else None
         except (DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
 

@@ -222,6 +222,23 @@ def test_the_cell_at_the_same_place_of_another_layer(geometry: Geometry) -> None
                 assert result[place] == _cell_at(geometry, other, x, y), (layer, other, place, to)
 
 
+def test_voxels_are_ordered_by_layer_angle_and_radius() -> None:
+    """A planted voxel: index = offset of the layer + angle * number of rings + ring."""
+    for geometry in (RINGS, known()["calochallenge-1-pions"], known()["calochallenge-3"]):
+        order, offset = voxel_order(geometry), 0
+        assert len(order) == len(set(order.tolist())) == geometry.voxels
+        for number, layer in enumerate(geometry.layers):
+            n, m = layer.cells
+            for angle, ring in ((0, 0), (n - 1, m - 1), (n // 2, m // 3)):
+                flat = np.zeros(geometry.voxels)
+                flat[offset + angle * m + ring] = 1
+                cells = np.zeros(geometry.cells)
+                cells[order] = flat
+                assert np.argwhere(cells.reshape(geometry.shape)).tolist() == [[angle, ring, number]]
+            offset += n * m
+        assert offset == geometry.voxels
+
+
 def test_what_is_remembered_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         positions(RINGS).x_mm[0] = 0

@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_goes_on_and_a_dataset_stands(simulations: Path, t
     for receipt in lost:
         receipt.unlink()
     capsys.readouterr()
-    main([*arguments, str(cut)])
+    main([*arguments, str(cut), "--workers", "2"])
     assert f"{len(lost)} of 39 pieces to do" in capsys.readouterr().out
     assert {path.name: path.read_bytes() for path in cut.rglob("*.*")} == {
         path.name: path.read_bytes() for path in whole.rglob("*.*")

@@ -174,16 +174,22 @@ def test_dense_showers_are_those_of_loops_over_the_hits(compiled: bool, static: 
 
 
 def test_the_manifest_knows_the_largest_shower_of_each_split(dataset: Path, manifest: Manifest, tmp_path: Path) -> None:
-    """One that does not is not whole."""
+    """One that does not is not whole, and a receipt that does not is made again."""
     for split in ("train", "validation", "test"):
         cells = np.concatenate([batch["cells"] for batch in ordered_batches(dataset, manifest, split, batch=64)])
         assert manifest.most_hits[split] == (cells > 0).sum((1, 2, 3)).max() > 0
     shutil.copytree(dataset, tmp_path / "ds")
-    document = json.loads((tmp_path / "ds/manifest.json").read_text())
-    del document["most_hits"]
-    (tmp_path / "ds/manifest.json").write_text(json.dumps(document))
+    receipt = next((tmp_path / "ds/shards").glob("*.json"))
+    for path in (tmp_path / "ds/manifest.json", receipt):
+        document = json.loads(path.read_text())
+        del document["most_hits"]
+        path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=r"manifest\.json: not a whole manifest \(KeyError\('most_hits'\)\); preproc"):
         read_manifest(tmp_path / "ds")
+    inputs = [str(dataset.parent / f"{seed}.h5") for seed in range(2)]
+    make_dataset(tmp_path / "ds", *inputs, shard_events=20)
+    assert json.loads(receipt.read_text())["most_hits"].keys() == manifest.most_hits.keys()
+    assert read_manifest(tmp_path / "ds") == manifest
 
 
 def test_lists_of_hits_have_one_length_where_shapes_must_be_static(dataset: Path, manifest: Manifest) -> None:

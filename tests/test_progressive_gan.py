@@ -49,6 +49,8 @@ def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
     command.main(["export", "--model", str(tmp_path / "m"), "--output", str(tmp_path / "saved")])
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](latent=tf.ones([3, 64]))
     assert served["velocity"].shape == (3, *GRID.shape, 2)
+    one, next_one = served["velocity"][:, ::2, ::2], served["velocity"][:, 1::2, 1::2]
+    assert not np.allclose(one, next_one)  # it is of the second resolution, not the first one with its cells doubled
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -24,6 +25,7 @@ from showers import SMALL_GEOMETRY, make_dataset, make_file
 from trainings import fit_layers, fit_small, same_training, small_dataset, untraced
 
 from calopipe.errors import InputError
+from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
 from training.configs import DEFAULT, named_config
@@ -192,8 +194,13 @@ def test_a_collective_that_fails_is_the_loss_of_another_worker(
             with pytest.raises(kind), fit._plain_errors(dataset, tmp_path, cluster):
                 raise kind(None, None, "Socket closed")
     assert lost == ["Socket closed"] * len(losses)
-    with pytest.raises(tf.errors.InternalError), fit._plain_errors(dataset, tmp_path, team):
-        raise tf.errors.InternalError(None, None, "a defect")
+    restarted = "/job:worker/task:1 current incarnation doesn't match with one in the group"
+    with fit._plain_errors(dataset, tmp_path, team):
+        raise tf.errors.FailedPreconditionError(None, None, restarted)
+    assert lost.pop() == restarted
+    for kind in (tf.errors.InternalError, tf.errors.FailedPreconditionError):
+        with pytest.raises(kind), fit._plain_errors(dataset, tmp_path, team):
+            raise kind(None, None, "a defect")
 
 
 def _with_metric(found: Evaluation, value: float) -> Evaluation:
@@ -245,6 +252,12 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     (tmp_path / "m/card.json").unlink()
     fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     assert read_card(tmp_path / "m").trained == card.trained
+
+
+def test_the_metric_of_enough_showers_chooses_among_a_gans_epochs() -> None:
+    losses, found = {"total": 1.0}, {"metric": {"value": 2.0}}
+    assert ConditionalGAN.score(SimpleNamespace(), losses, found, LEAST_EVENTS) == 2.0
+    assert ConditionalGAN.score(SimpleNamespace(), losses, found, LEAST_EVENTS - 1) == 1.0
 
 
 @pytest.mark.parametrize(

@@ -136,8 +136,10 @@ _AT = "while calling /tensorflow.WorkerService/RecvBuf"
         ("{{node of /job:worker/task:1/device:CPU:0}} reported from /job:worker/task:2", f"the worker at {_C}"),
         ("Deadline Exceeded\n\nRPC: /tensorflow.CoordinationService/Heartbeat", f"the worker at {_A}"),
         ("{{node of /job:worker/task:1/device:CPU:0}} Connection reset by peer", "another worker"),
+        ("/job:localhost/replica:0/task:0/device:CPU:0 Connection reset by peer", "another worker"),
+        ("Connection of /job:worker/task:5 reset by peer", "another worker"),
     ],
-    ids=["its connection", "by way of another", "beside its own device", "heartbeats", "unnamed"],
+    ids=["a connection", "by way of another", "beside its own", "heartbeats", "unnamed", "a device", "no host"],
 )
 def test_the_line_names_the_worker_that_tensorflow_misses(
     reason: str, lost: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -39,10 +39,11 @@ from training.seen import seen_after, write_seen
 
 logger = logging.getLogger(__name__)
 
-# How an operation ends that another worker is missing from.
+# How an operation ends that another worker is missing from, and what TensorFlow says of one that was started again.
 _LOSSES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
+_RESTARTED = "incarnation"
 
 
 def fit(
@@ -146,8 +147,9 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
     """Turn errors of TensorFlow into a user's, of input or model, or into the exit of a worker that lost another."""
     try:
         yield
-    except _LOSSES as error:
-        if cluster is None or cluster.size == 1:
+    except (*_LOSSES, tf.errors.FailedPreconditionError) as error:
+        lost = isinstance(error, _LOSSES) or _RESTARTED in str(error.message)
+        if not lost or cluster is None or cluster.size == 1:
             raise
         exit_lost(cluster, str(error.message))
     except tf.errors.OperatorNotAllowedInGraphError as error:

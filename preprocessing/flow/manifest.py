@@ -24,6 +24,8 @@ class PairSettings(FieldSettings):
     `rule` divides simulations, not pairs, among the splits.
     """
 
+    says = frozenset({"reynolds", "flow"})
+
     rule: SplitRule = field(default_factory=SplitRule)
     pair_step: int = setting(1, least=1, help="Of a flow: frames of a pair are so many intervals of the file apart.")
     shard_events: int = setting(1000, least=1, help="Pairs of one range of a file, the piece of work of one worker.")

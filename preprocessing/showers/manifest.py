@@ -32,6 +32,7 @@ class Settings(FieldSettings):
     """
 
     keeps_copies = False
+    says = frozenset({"energy_gev", "theta_rad", "cut_by_energy", "most_hits"})
 
     selection: Selection = field(default_factory=Selection)
     threshold_gev: float = 0.0

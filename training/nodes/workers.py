@@ -124,8 +124,8 @@ def exit_lost(cluster: Cluster, reason: str) -> None:
 
 def _lost(cluster: Cluster, reason: str) -> str:
     """The worker that `reason` names first, beside this one."""
-    named = [int(number) for number in re.findall(r"/task:(\d+)", reason)]
+    named = [int(number) for number in re.findall(r"/job:worker(?:/replica:\d+)?/task:(\d+)", reason)]
     if "CoordinationService" in reason:  # which is the first worker's
         named.append(0)
-    others = [number for number in named if number != cluster.index]
+    others = [number for number in named if number != cluster.index and number < cluster.size]
     return f"the worker at {cluster.hosts[others[0]]}" if others else "another worker"

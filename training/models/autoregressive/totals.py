@@ -153,7 +153,7 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
 
 
 def scales(terms: Tensor, constants: Constants) -> Tensor:
-    """The scales (N, D) of the totals at `labels`: about half a standard deviation each."""
+    """The scales (N, D) of the totals at label `terms`: about half a standard deviation each."""
     return tf.exp(scale_terms(terms) @ constants["scale"])
 
 
