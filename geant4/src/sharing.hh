@@ -1,4 +1,4 @@
-// How the energy of a layer is shared between its colours and among the hits of each: `densities` of the model in Python.
+// How the energy of a layer is shared between its colours and among the hits of each: `densities` of the Python model.
 #pragma once
 
 #include "contents.hh"
