@@ -17,10 +17,10 @@ from calopipe.showers.selection import Reading
 from components.generate import generate
 from components.preprocess import preprocess
 from components.promote import promote
-from components.train import train
 from components.validate import validate
 from pipelines.cluster.platform import Platform
 from pipelines.cluster.pods import equip
+from pipelines.trained import trained
 
 
 def steps(p: Any, platform: Platform | None) -> None:
@@ -32,22 +32,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         beam_options=p.beam_options,
         **{field.name: getattr(p, field.name) for field in fields(Reading)},
     )
-    model = train(
-        dataset=prepared.outputs["dataset"],
-        fingerprint=prepared.outputs["fingerprint"],
-        output=p.output,
-        registry=prepared.outputs["registry"],
-        config=p.config,
-        model_file=p.model_file,
-        epochs=p.epochs,
-        steps=p.steps,
-        settings=p.settings,
-        strategy=p.strategy,
-        warm_start=p.warm_start,
-        seed=p.seed,
-        job=platform.job() if platform else {},
-        data=prepared.outputs["data"],
-    )
+    model = trained(p, prepared, platform, warm_start=p.warm_start)
     test_split = {
         "files": prepared.outputs["files"],
         "reading": prepared.outputs["reading"],

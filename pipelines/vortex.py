@@ -12,9 +12,9 @@ from calopipe.errors import InputError
 from components.flow.generate import generate_flow
 from components.flow.preprocess import preprocess_flow
 from components.flow.validate import validate_flow
-from components.train import train
 from pipelines.cluster.platform import Platform
 from pipelines.cluster.pods import equip
+from pipelines.trained import trained
 
 
 def steps(p: Any, platform: Platform | None) -> None:
@@ -30,22 +30,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         on_bad_event=p.on_bad_event,
         on_bad_file=p.on_bad_file,
     )
-    model = train(
-        dataset=prepared.outputs["dataset"],
-        fingerprint=prepared.outputs["fingerprint"],
-        output=p.output,
-        registry=prepared.outputs["registry"],
-        config=p.config,
-        model_file=p.model_file,
-        epochs=p.epochs,
-        steps=p.steps,
-        settings=p.settings,
-        strategy=p.strategy,
-        warm_start="none",
-        seed=p.seed,
-        job=platform.job() if platform else {},
-        data=prepared.outputs["data"],
-    )
+    model = trained(p, prepared, platform, warm_start="none")
     made = generate_flow(
         output=p.output,
         fingerprint=model.outputs["fingerprint"],

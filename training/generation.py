@@ -24,7 +24,7 @@ from calopipe.showers.writer import shower_writer
 from calopipe.storage import Location
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
-from training.asked.conditions import Conditions, LabelsAlone
+from training.asked.conditions import Conditions, Events, LabelsAlone
 from training.folder import Card
 from training.generator import Generator
 from training.loading import load
@@ -87,16 +87,7 @@ def generate(
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, batch, strategy, library)
-    if outside == SKIP:
-        inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
-        if inside.any() and not inside.all():
-            say(f"{int((~inside).sum())} of {len(inside)} showers are outside the range of the training: left out")
-            events = events[inside]
-    asked = events.repeated(per_event)
-    if outside == EXTRAPOLATE:
-        generator.require_kinds(asked.more)
-    else:
-        generator.require_inside(asked.energy_gev, asked.theta_rad, asked.more)
+    asked = _answered(events, generator, outside).repeated(per_event)
     attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
     parts = Parts(pieces, request, generator, len(asked), like=layout)
     rate = parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
@@ -161,6 +152,20 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
         f"{trained['chosen_step']:,}, trained in {trained['seconds'] / 60:.3g} min"
     )
     return {"generator": f"calopipe {config.model}", MADE_BY: made_by, "model": card.fingerprint(), REQUEST: request}
+
+
+def _answered(events: Events, generator: Generator, outside: str) -> Events:
+    """The `events` that the model is to answer. InputError if it cannot, or is not to."""
+    if outside == SKIP:
+        inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
+        if inside.any() and not inside.all():
+            say(f"{int((~inside).sum())} of {len(inside)} showers are outside the range of the training: left out")
+            events = events[inside]
+    if outside == EXTRAPOLATE:
+        generator.require_kinds(events.more)
+    else:
+        generator.require_inside(events.energy_gev, events.theta_rad, events.more)
+    return events
 
 
 def _check_cut(card: Card, selection: Selection) -> None:

@@ -25,6 +25,31 @@ def add_to(tasks: Any) -> None:
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
+    _add_options(generate)
+    reconstruct = tasks.add_parser(
+        "reconstruct",
+        help="pass showers through an auto-encoder",
+        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
+    )
+    for task, whose, made in (
+        (generate, "whose labels", _generate),
+        (reconstruct, "of the showers", _reconstruct),
+    ):
+        task.set_defaults(perform=partial(_perform, made))
+        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+        task.add_argument(
+            "--like",
+            nargs="+",
+            required=task is reconstruct,
+            metavar="FILE",
+            help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
+        )
+        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
+        add_selection(task, whose, cut_gev="that of the model")
+
+
+def _add_options(generate: argparse.ArgumentParser) -> None:
+    """What `generate` alone is told."""
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
@@ -68,26 +93,6 @@ def add_to(tasks: Any) -> None:
     asked.add_argument("--phi", type=float, metavar="DEGREES", help="azimuth, where the model has it")
     asked.add_argument("--pdg", type=int, metavar="N", help="code of the particle, where the model has several")
     asked.add_argument("--showers", type=int, metavar="N", help="how many")
-    reconstruct = tasks.add_parser(
-        "reconstruct",
-        help="pass showers through an auto-encoder",
-        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
-    )
-    for task, whose, made in (
-        (generate, "whose labels", _generate),
-        (reconstruct, "of the showers", _reconstruct),
-    ):
-        task.set_defaults(perform=partial(_perform, made))
-        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-        task.add_argument(
-            "--like",
-            nargs="+",
-            required=task is reconstruct,
-            metavar="FILE",
-            help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
-        )
-        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
-        add_selection(task, whose, cut_gev="that of the model")
 
 
 def _perform(make: Callable[[argparse.Namespace, Path, Path, Selection], None], options: argparse.Namespace) -> None:
