@@ -211,7 +211,7 @@ def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(m
     view = _view(model, 2)
     known, _ = _known(model, view, cells.met(view, model._store.mesh), odd=False)
     told = cells.of_met(known).numpy().reshape(2, _LAYERS, -1)
-    np.testing.assert_array_equal(told[..., 4:], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
+    np.testing.assert_array_equal(told[..., 4 + 18 :], known.numpy()[:, 50:].reshape(2, _LAYERS, -1))
     unit = float(model._store["deposit"])
     for shower in range(2):
         wide = np.pad(_image(view, shower), [(2, 2), (2, 2), (0, 0)]) / unit
@@ -224,6 +224,8 @@ def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(m
                     least = 3e-3 * whole + 1e-3
                     expected = np.log((mine + least) / (whole - mine + least))
                     assert told[shower, layer, 2 * (back - 1) + part] == pytest.approx(expected, abs=1e-2)
+                nearest = window[1:4, 1:4].reshape(-1) / (window.sum() or 1.0)
+                np.testing.assert_allclose(told[shower, layer, 9 * back - 5 : 9 * back + 4], nearest, atol=1e-5)
 
 
 def test_shares_are_told_of_the_cell_that_the_axis_meets(

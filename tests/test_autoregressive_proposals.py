@@ -16,6 +16,7 @@ from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import LayerProposals
+from training.models.autoregressive.sampling.shared_energy import hit
 
 _KEYS = 20_000
 _PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
@@ -77,11 +78,31 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     error = np.sqrt(said * (1 - said) / _KEYS)
     assert (np.abs(often - said) < 4.5 * error + 1e-6).all()
     assert (said > 0).all()
-    # four times as often as they are hit, times how busy the layer is; nearly always is always, up to 256 draws in all
-    often = np.minimum(max(busy, 0.05), 256 / float(store["far_total"][1]))
+    # four times as often as they are hit, times how busy the layer is; nearly always is always, from 32 to 256 draws
+    often = np.clip(max(busy, 0.05), *(draws / float(store["far_total"][1]) for draws in (32, 256)))
     rate = -np.log1p(-np.clip(4 * expected, 2e-4, 1 - 1e-6))
     bound = np.where(rate * max(often, 1) > 1.3, 1.0, 1 - np.exp(-often * rate))
     assert (said > 0.9 * bound - 2e-4).all()
+
+
+def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
+    """Also where the average layer has many times as many hits: then few cells far from the axis would be looked at."""
+    store, expected = _constants()
+    likely, showers = expected / expected.sum(), 8000
+    found = LayerProposals(store, tf.constant(1), tf.fill([showers], float(1 / expected.sum())), _keys(showers), 7)
+    marks = np.zeros((showers, 226), bool)
+    places = found.places().numpy().astype(int)
+    np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
+    shower, place = (tf.constant(each, tf.int32) for each in np.nonzero(marks[:, :225]))
+    chance = tf.minimum(tf.gather(tf.constant(likely, tf.float32), place) / found.chance(place, shower), 1.0)
+    rng = np.random.default_rng(6)
+    uniform, start = (tf.constant(rng.random(len(each)), tf.float32) for each in (shower, likely[:1].repeat(showers)))
+    is_hit = hit(chance, shower, tf.ones([showers]), uniform, start).numpy()
+    assert is_hit.sum() == showers
+    often = np.bincount(place.numpy()[is_hit], minlength=225) / showers
+    for far in (1.5, 2.5, 4.0):
+        beyond = Mesh(_GEOMETRY).lattice_radius()[1] > far
+        assert often[beyond].sum() == pytest.approx(likely[beyond].sum(), rel=0.06)
 
 
 def test_places_are_a_function_of_the_keys() -> None:
@@ -147,7 +168,8 @@ class _Few(LayerProposals):
     """A tenth as many cells are proposed in each shower as in the average one."""
 
     def __init__(self, constants: Any, at: Any, expected: Any, keys: Any, counter: Any) -> None:
-        super().__init__(constants, at, tf.zeros_like(expected) + 0.1 * constants["layer_cells"][at], keys, counter)
+        super().__init__(constants, at, expected, keys, counter)
+        self._busy = tf.zeros_like(expected) + 0.1
 
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,7 +100,8 @@ class _Drawn:
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
             steps = np.ceil(4 * np.log2(np.clip(busy[shower, layer], 0.05, None) / 0.05) - 1e-5)
-            busier = min(0.05 * 2 ** (steps / 4), 256 / max(total[layer], 1))
+            least, most = (draws / max(total[layer], 1) for draws in (32, 256))
+            busier = np.clip(0.05 * 2 ** (steps / 4), least, most)
             drawn = 1 - (1 - np.minimum(busier * rate[layer] / 256, 1)) ** 256
             chance = np.where(rate[layer] * max(busier, 1) > 1.2, 1.0, drawn)
             at = np.argwhere(np.ones((_NX, _NY))) - 8 + middle[shower, layer] + 8

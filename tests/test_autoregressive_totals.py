@@ -132,6 +132,17 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
+    held = expected / expected.sum(1, keepdims=True)
+    view = model.view(as_batch(cells, energy, theta), Draws.of(1, 2, 3))
+    np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
+    left = np.ones(len(energy))
+    for layer in range(LAYERS - 1):
+        share = totals.share_taken(tf.constant(normal), tf.constant(layer + 1), terms, store).numpy()
+        own = left * np.where(layer == last, 1, share) * (expected[:, layer] > 0)
+        inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 2] < 3.9).all(1)
+        assert inside.mean() > 0.3
+        np.testing.assert_allclose(own[inside], held[inside, layer], rtol=5e-3, atol=1e-5)
+        left = left - own
     again = totals.from_normal(tf.constant(normal), *given).numpy()
     away = np.abs(again - values.numpy())[known > 0] / np.broadcast_to(values.numpy().std(0), known.shape)[known > 0]
     assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped

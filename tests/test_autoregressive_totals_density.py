@@ -11,8 +11,9 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
 from training.models.autoregressive.densities import draw_mixture, mixture_of
-from training.models.autoregressive.totals_density import TotalsDensity
+from training.models.autoregressive.totals_density import TotalsDensity, _ahead, _Layers
 from training.models.randomness import box_muller
+from training.onnx_graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 
@@ -30,16 +31,33 @@ def _density(totals: int = _TOTALS, layers: int = _LAYERS) -> TotalsDensity:
     return TotalsDensity(totals, layers, 3, width=6, components=4)
 
 
-def _inputs(rows: int, totals: int = _TOTALS, layers: int = _LAYERS) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Totals, layers that are there, labels."""
+def _inputs(rows: int, totals: int = _TOTALS, layers: int = _LAYERS) -> tuple[tf.Tensor, ...]:
+    """Totals, layers that are there, the shares that they hold, labels."""
     rng = np.random.default_rng(7)
     normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (totals, 3))
-    return normal, tf.constant(rng.integers(0, 2, (rows, layers)), tf.float32), labels
+    there = tf.constant(rng.integers(0, 2, (rows, layers)), tf.float32)
+    return normal, there, _shares(normal, there), labels
+
+
+def _taken(values: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
+    return tf.sigmoid(tf.gather(values, number, axis=1))
+
+
+def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
+    """What share of the energy each layer holds, layer after layer, if each takes `_taken` of what reaches it."""
+    left, shares = np.ones(len(there)), np.zeros(there.shape)
+    for layer in range(there.shape[1]):
+        last = there.numpy()[:, layer + 1 :].sum(1) == 0
+        taken = np.where(last, 1, _taken(values, layer + 1)) if layer + 1 < there.shape[1] else 1
+        shares[:, layer] = left * taken * there.numpy()[:, layer]
+        left = left - shares[:, layer]
+    return tf.constant(shares, tf.float32)
 
 
 def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
-    of_layers = density._of_layers(values, there, labels, tf.range(density.layers_seen))
+    steps, share = tf.range(density.layers_seen), _shares(values, there)
+    of_layers = density._of_layers(values, _Layers(there, share, _ahead(there)), labels, steps)
     others = density._others(density._known(values, labels), tf.range(density.totals - density.layers_seen))
     return list(mixture_of(tf.concat([of_layers, others], 0)))
 
@@ -48,31 +66,45 @@ def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, label
 def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int, layers: int) -> None:
     density = _density(totals, layers)
     uneven(density.trainable_weights, 0.3)
-    normal, there, labels = _inputs(8, totals, layers)
-    usual = density.log_density(normal, there, labels).numpy()
+    normal, there, share, labels = _inputs(8, totals, layers)
+    usual = density.log_density(normal, there, share, labels).numpy()
     for j in range(totals):
-        moved = density.log_density(normal + tf.one_hot(j, totals), there, labels).numpy()
+        moved = density.log_density(normal + tf.one_hot(j, totals), there, share, labels).numpy()
         differs = (np.abs(moved - usual) > 1e-5).any(0)
         np.testing.assert_array_equal(differs, np.arange(totals) >= j)
-    assert (np.abs(density.log_density(normal, there, labels + 1.0) - usual) > 1e-5).any(0).all()
+    assert (np.abs(density.log_density(normal, there, share, labels + 1.0) - usual) > 1e-5).any(0).all()
 
 
-def test_a_layer_is_told_which_are_there_after_it(density: TotalsDensity) -> None:
-    """Number k, of layer k - 1: of that and of the next two. Number 0 is of the whole shower."""
+def test_a_layer_is_told_which_are_there_after_it_and_what_the_four_before_hold(density: TotalsDensity) -> None:
+    """Number k is of layer k - 1, and number 0 of the whole shower: of the first two layers."""
     uneven(density.trainable_weights, 0.3)
-    normal, there, labels = _inputs(8)
-    usual = density.log_density(normal, there, labels).numpy()
+    normal, there, share, labels = _inputs(8)
+    usual = density.log_density(normal, there, share, labels).numpy()
     for layer in range(_LAYERS):
         other = there + (1 - 2 * there) * tf.one_hot(layer, _LAYERS)
-        differs = (np.abs(density.log_density(normal, other, labels).numpy() - usual) > 1e-5).any(0)
-        of_layers = [number - 1 <= layer <= number + 1 for number in range(_LAYERS)]
-        np.testing.assert_array_equal(differs[:_LAYERS], of_layers)
-        assert not differs[_LAYERS:].any()
+        more = share + 0.1 * tf.one_hot(layer, _LAYERS)
+        after, before = (
+            (np.abs(density.log_density(normal, *given, labels).numpy() - usual) > 1e-5).any(0)
+            for given in ((other, share), (there, more))
+        )
+        of_layers = [layer < 2 if number == 0 else layer >= number - 1 for number in range(_LAYERS)]
+        np.testing.assert_array_equal(after[:_LAYERS], of_layers)
+        np.testing.assert_array_equal(before[:_LAYERS], [1 <= number - 1 - layer <= 4 for number in range(_LAYERS)])
+        assert not (after | before)[_LAYERS:].any()
+
+
+def test_what_is_to_come_is_counted_by_hand() -> None:
+    there = np.random.default_rng(1).integers(0, 2, (30, 12)).astype(np.float32)
+    found = _ahead(tf.constant(there)).numpy()
+    for shower, layer in np.ndindex(*there.shape):
+        later = [k - layer for k in range(layer + 1, 12) if there[shower, k]]
+        expected = [np.log(len(later) + 0.5) - 2, 4 * max(later, default=0) / 12 - 1, min([*later, 8]) / 4]
+        np.testing.assert_allclose(found[shower, layer], expected, rtol=1e-5, atol=1e-6)
 
 
 def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensity) -> None:
     uneven(density.trainable_weights, 0.3)
-    _, there, labels = _inputs(8)
+    _, there, _, labels = _inputs(8)
     choice = tf.constant(np.random.default_rng(3).random((8, _LAYERS)), tf.float32)
     steps = tf.range(_LAYERS)
     for j in range(_LAYERS):
@@ -97,15 +129,16 @@ def test_totals_are_in_full_precision_whatever_the_layers_are(density: TotalsDen
     finally:
         keras.config.set_dtype_policy(before)
     short.set_weights(density.get_weights())
-    normal, there, labels = _inputs(8)
-    np.testing.assert_array_equal(short.log_density(normal, there, labels), density.log_density(normal, there, labels))
+    normal, there, share, labels = _inputs(8)
+    given = normal, there, share, labels
+    np.testing.assert_array_equal(short.log_density(*given), density.log_density(*given))
     prior = tf.zeros(_LAYERS)
     np.testing.assert_array_equal(short.log_presence(there, labels, prior), density.log_presence(there, labels, prior))
 
 
 def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
-    normal, there, labels = _inputs(500)
-    found = density.log_density(normal, there, labels).numpy()
+    normal, *given = _inputs(500)
+    found = density.log_density(normal, *given).numpy()
     inside = np.abs(normal) < 2.5
     assert np.abs(found - norm.logpdf(normal))[inside].max() < 0.25
     assert abs((found - norm.logpdf(normal)).mean()) < 0.05
@@ -113,15 +146,13 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
 
 def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> None:
     uneven(density.trainable_weights, 0.3)
-    normal, there, labels = _inputs(1)
+    normal, *given = _inputs(1)
     grid = 3 * _GRID  # mixtures this uneven reach far
     for k in range(_TOTALS):
         known = np.repeat(normal.numpy(), len(grid), 0)
         known[:, k] = grid
         found = np.exp(
-            density.log_density(
-                tf.constant(known), *(tf.repeat(each, len(grid), 0) for each in (there, labels))
-            ).numpy()[:, k]
+            density.log_density(tf.constant(known), *(tf.repeat(each, len(grid), 0) for each in given)).numpy()[:, k]
         )
         assert np.trapezoid(found.astype(np.float64), grid) == pytest.approx(1, abs=2e-3)
 
@@ -129,31 +160,53 @@ def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> 
 def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: TotalsDensity) -> None:
     """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
     uneven(density.trainable_weights, 0.3)
-    _, there, labels = _inputs(50)
+    _, there, _, labels = _inputs(50)
     rng = np.random.default_rng(5)
     choice = tf.constant(rng.random((50, _TOTALS)), tf.float32)
     normal, known = (
         tf.constant(each, tf.float32) for each in (rng.normal(size=(50, _TOTALS)), rng.random((50, _TOTALS)) < 0.8)
     )
-    drawn = density.sample(there, known, labels, choice, normal)
+    drawn = density.sample(there, known, labels, choice, normal, share_taken=_taken)
     weights, means, widths = mixtures = _mixtures(density, drawn, there, labels)
     for k in range(_TOTALS):
         expected = draw_mixture(*(each[k] for each in mixtures), choice[:, k], normal[:, k]) * known[:, k]
         np.testing.assert_allclose(drawn[:, k], expected, rtol=1e-4, atol=1e-4)
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
     dense = logsumexp(weights + norm.logpdf(drawn.numpy()[..., None], means, np.exp(widths)), -1)
-    np.testing.assert_allclose(density.log_density(drawn, there, labels), dense, rtol=1e-4, atol=1e-4)
+    found = density.log_density(drawn, there, _shares(drawn, there), labels)
+    np.testing.assert_allclose(found, dense, rtol=1e-4, atol=1e-4)
+
+
+def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
+    """An index before the first is the last one in ONNX, and none in TensorFlow."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    uneven(density.trainable_weights, 0.3)
+    _, there, _, labels = _inputs(50)
+    rng = np.random.default_rng(5)
+    choice, normal = rng.random((50, _TOTALS), np.float32), rng.normal(size=(50, _TOTALS)).astype(np.float32)
+    given = {"there": there.numpy(), "labels": labels.numpy(), "choice": choice, "noise": normal}
+
+    @tf.function(input_signature=[tf.TensorSpec([None, each.shape[1]], name=name) for name, each in given.items()],
+                 autograph=False)  # fmt: skip
+    def sample(there: tf.Tensor, labels: tf.Tensor, choice: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"drawn": density.sample(there, tf.ones_like(noise), labels, choice, noise, share_taken=_taken)}
+
+    session = onnxruntime.InferenceSession(
+        converted(sample, 18).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    expected = sample(*map(tf.constant, given.values()))["drawn"]
+    np.testing.assert_allclose(session.run(["drawn"], given)[0], expected, rtol=2e-3, atol=2e-3)
 
 
 def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
     """Each at its place in its own cumulative density, which has to be uniform; the first, whose density is one."""
     uneven(density.trainable_weights, 0.3)
     rows = 2000
-    _, _, labels = _inputs(1)
+    *_, labels = _inputs(1)
     labels = tf.repeat(labels, rows, 0)
     noise = np.random.default_rng(5).random((3, rows, _TOTALS)).astype(np.float32)
     there, normal = tf.ones([rows, _LAYERS]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
-    drawn = density.sample(there, tf.ones([rows, _TOTALS]), labels, tf.constant(noise[0]), normal)
+    drawn = density.sample(there, tf.ones([rows, _TOTALS]), labels, tf.constant(noise[0]), normal, share_taken=_taken)
     mixtures = _mixtures(density, drawn, there, labels)  # of those drawn before
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
     placed = (np.exp(weights) * norm.cdf((drawn.numpy()[..., None] - means) / np.exp(widths))).sum(-1)
@@ -167,7 +220,7 @@ def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
     density = _density(5, 2)
     uneven(density.trainable_weights, 0.3)
     rows, prior = 20_000, tf.constant([0.4, -0.9])
-    _, _, labels = _inputs(1, 5, 2)
+    *_, labels = _inputs(1, 5, 2)
     labels = tf.repeat(labels, rows, 0)
     choice = tf.constant(np.random.default_rng(4).random((rows, 2)), tf.float32)
     drawn = density.sample_presence(labels, prior, choice).numpy()
@@ -185,5 +238,5 @@ def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
     noise = tf.constant(np.random.default_rng(3).normal(size=(50, _TOTALS)), tf.float32)
     known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, _TOTALS)), tf.float32)
     half = tf.zeros([50, _TOTALS]) + 0.5
-    drawn = density.sample(tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), half, noise).numpy()
+    drawn = density.sample(tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), half, noise, share_taken=_taken).numpy()
     np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG
+from likelihoods import CONFIG, uneven
 from rings import make_rings
 from safetensors.numpy import load_file
 from showers import make_dataset, make_showers, write_file
@@ -169,8 +169,10 @@ def test_of_logarithms_far_from_zero(program: Path, squares: tuple[Generator, Pa
 def test_of_an_empty_layer_and_of_shares_that_decide(
     program: Path, which: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """Layer 2 is empty, and what the cell at the same place held of the layers before weighs much."""
+    """Layer 2 is empty; what the layers before held weighs much in totals, shares, and the cell at the same place."""
     generator = Generator(request.getfixturevalue(which)[1].parent / "model")
+    for name in ("totals", "share"):
+        uneven(generator.model.networks[name].trainable_weights, 0.1)
     presence = generator.model._store["presence"].numpy()
     presence[2] = -50
     generator.model._store.set({"presence": presence})

@@ -1,6 +1,7 @@
 #include "cells.hh"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 namespace calopipe {
@@ -31,20 +32,25 @@ void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image) {
 
 void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
   constexpr float kSure = 3e-3f, kNone = 1e-3f;
+  constexpr std::array<int, kNear> kNearest = {6, 7, 8, 11, 12, 13, 16, 17, 18};
   const int* around = frame.around(frame.met_place);
-  int layers = 0;
+  float* near = out + 4;
   for (const Image* image : {&images.one, &images.two}) {
-    ++layers;
-    float whole = 0, even = 0, middle = 0;
+    around += kAround;
+    std::array<float, kAround> energy;
+    float whole = 0, even = 0;
     for (int k = 0; k < kAround; ++k) {
-      const float energy = std::exp(image->scaled[size(around[layers * kAround + k])]) - 1.0f;
-      whole += energy;
-      if (k % 2 == 0) even += energy;  // steps of the two indices, in turn
-      if (k == kAround / 2) middle = energy;
+      energy[size(k)] = std::exp(image->scaled[size(around[k])]) - 1.0f;
+      whole += energy[size(k)];
+      if (k % 2 == 0) even += energy[size(k)];  // steps of the two indices, in turn
     }
     const float least = kSure * whole + kNone;
-    for (const float part : {even, middle}) *out++ = std::log(part + least) - std::log(whole - part + least);
+    for (const float part : {even, energy[kAround / 2]}) {
+      *out++ = std::log(part + least) - std::log(whole - part + least);
+    }
+    for (const int k : kNearest) *near++ = whole > 0 ? energy[size(k)] / whole : 0.0f;
   }
+  out = near;
   shares_before(frame, images, frame.met_place, out, 1);
   frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kSharesBefore, 1);
 }

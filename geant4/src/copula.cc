@@ -30,22 +30,25 @@ Copula::Copula(const Model::Contents& model, const Asked& asked) : of_(model.con
   }
 }
 
+float Copula::total(const Numbers& normal, std::size_t which) const {
+  const std::size_t number = mean_.size();
+  float score = 0;
+  for (std::size_t j = 0; j < number; ++j) score += normal[j] * of_.colouring[which * number + j];
+  const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kQuantiles - 1.0f);
+  const float left = std::min(std::floor(at), kQuantiles - 2.0f);
+  float low = 0, high = 0;
+  for (std::size_t e = 0; e < kEnergies; ++e) {
+    const float* table = of_.quantiles.data() + (e * kQuantiles + static_cast<std::size_t>(left)) * number + which;
+    low += table[0] * weights_[e];
+    high += table[number] * weights_[e];
+  }
+  return mean_[which] + scale_[which] * (low + (at - left) * (high - low));
+}
+
 Numbers Copula::totals(const Numbers& normal, const Numbers& phases) const {
   const std::size_t number = mean_.size();
   Numbers found(number);
-  for (std::size_t k = 0; k < number; ++k) {
-    float score = 0;
-    for (std::size_t j = 0; j < number; ++j) score += normal[j] * of_.colouring[k * number + j];
-    const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kQuantiles - 1.0f);
-    const float left = std::min(std::floor(at), kQuantiles - 2.0f);
-    float low = 0, high = 0;
-    for (std::size_t e = 0; e < kEnergies; ++e) {
-      const float* table = of_.quantiles.data() + (e * kQuantiles + static_cast<std::size_t>(left)) * number + k;
-      low += table[0] * weights_[e];
-      high += table[number] * weights_[e];
-    }
-    found[k] = mean_[k] + scale_[k] * (low + (at - left) * (high - low));
-  }
+  for (std::size_t k = 0; k < number; ++k) found[k] = total(normal, k);
   for (std::size_t budget = 0; budget < kBudgets; ++budget) {
     float sum = 0;
     for (std::size_t phase = 0; phase < phases.size(); ++phase) {

@@ -15,6 +15,8 @@ class Copula {
  public:
   Copula(const Model::Contents& model, const Asked& asked);
 
+  // One total, from the normal numbers up to its own; of a budget without what follows from phases.
+  float total(const Numbers& normal, std::size_t which) const;
   // `phases` may be none.
   Numbers totals(const Numbers& normal, const Numbers& phases) const;
   // How many scales a total is from its mean.

@@ -34,7 +34,7 @@ void Proposals::propose(const LayerFrame& frame, const HashedNumbers& numbers) {
   const float busy = frame.plan.cells / of_.layer_cells[size(frame.layer)];
   const auto level = std::count_if(mesh_.levels.begin(), mesh_.levels.end(), [&](float each) { return busy > each; });
   busy_ = mesh_.levels[std::min(static_cast<std::size_t>(level), mesh_.levels.size() - 1)];
-  busy_ = std::min(busy_, kDraws / std::max(total, 1.0f));
+  busy_ = std::clamp(busy_, kFewestDraws / std::max(total, 1.0f), kDraws / std::max(total, 1.0f));
 
   const int* core = of_.core.data() + frame.layer * of_.core_most;
   const float* rate = of_.rate.data() + frame.layer * mesh_.lattice_places();

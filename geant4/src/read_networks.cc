@@ -66,7 +66,8 @@ Ladder ladder(const TensorFile& file, const std::string& name, int steps, int in
 
 Chain chain(const TensorFile& file, const std::string& name, int steps, int labels) {
   constexpr int kHats = 6;
-  const int inputs = 4 + 2 + 1 + 3 + labels + 1 + kHats, outputs = mixture_numbers(file, name + ".last");
+  const int inputs = 4 + 2 + 1 + 3 + kLayersBefore + kToCome + labels + 1 + kHats,
+            outputs = mixture_numbers(file, name + ".last");
   const auto shape = file.shape(name + ".first");
   if (shape.size() != 2 || shape[1] < 1 || shape[1] > 4096) refuse(name + ".first");
   const int width = static_cast<int>(shape[1]);

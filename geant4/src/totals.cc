@@ -12,8 +12,13 @@ namespace {
 // Draws the totals as normal numbers, one after the other: `TotalsDensity` of the model in Python.
 class NormalTotals {
  public:
-  NormalTotals(const Model::Contents& model, const Asked& asked)
-      : model_(model), of_(model.constants), asked_(asked), layers_(model.mesh.layers), totals_(model.totals()) {}
+  NormalTotals(const Model::Contents& model, const Asked& asked, const Copula& copula)
+      : model_(model),
+        of_(model.constants),
+        asked_(asked),
+        copula_(copula),
+        layers_(model.mesh.layers),
+        totals_(model.totals()) {}
 
   // Which layers hold energy: 1 or 0 of each.
   Numbers presence(const float* choice) {
@@ -33,12 +38,12 @@ class NormalTotals {
   }
 
   Numbers drawn(const Numbers& there, const float* choice, const float* one, const float* two) {
-    Numbers drawn(static_cast<std::size_t>(totals_));
-    float later = 0;
+    Numbers drawn(static_cast<std::size_t>(totals_)), share(there.size());
+    float later = 0, left = 1;
     for (const float each : there) later += each;
     for (int k = 0; k < totals_; ++k) {
       if (k < layers_) {
-        give_chain(drawn, there, k);
+        give_chain(drawn, there, share, k);
         const auto& biases = model_.of_layers.biases[static_cast<std::size_t>(k)];
         step(model_.of_layers.layers, biases[0].data(), biases[1].data());
       } else {
@@ -53,12 +58,19 @@ class NormalTotals {
       const int components = (k < layers_ ? model_.of_layers.layers[2] : model_.others[0][2]).outputs / 3;
       const float normal = box_muller(one[k], two[k]);
       if (known) drawn[static_cast<std::size_t>(k)] = draw_mixture(outputs_.data(), components, choice[k], normal);
+      if (k >= 1 && k < layers_) {
+        const float taken = later > 0 ? sigmoid(copula_.total(drawn, static_cast<std::size_t>(k))) : 1.0f;
+        float& held = share[static_cast<std::size_t>(k - 1)];
+        held = left * taken * there[static_cast<std::size_t>(k - 1)];
+        left -= held;
+      }
     }
     return drawn;
   }
 
  private:
-  void give_chain(const Numbers& drawn, const Numbers& there, int k) {
+  // What a layer's total is told: `share` of the visible energy that the layers before hold.
+  void give_chain(const Numbers& drawn, const Numbers& there, const Numbers& share, int k) {
     inputs_.clear();
     const auto at = [&](int place) { return static_cast<std::size_t>(place); };
     for (int back = 4; back > 0; --back) inputs_.push_back(k >= back ? drawn[at(k - back)] : 0.0f);
@@ -72,9 +84,32 @@ class NormalTotals {
     for (int layer = k - 1; layer < k + 2; ++layer) {
       inputs_.push_back(layer >= 0 && layer < layers_ ? there[at(layer)] - 1.0f : 0.0f);
     }
+    for (int layer = k - 1 - kLayersBefore; layer < k - 1; ++layer) {
+      inputs_.push_back(std::log((layer >= 0 ? share[at(layer)] : 0.0f) + 1e-4f) / 2 + 2);
+    }
+    give_to_come(there, k - 1);
     inputs_.insert(inputs_.end(), asked_.inputs.begin(), asked_.inputs.end());
     const Numbers& where = model_.of_layers.where[at(k)];
     inputs_.insert(inputs_.end(), where.begin(), where.end());
+  }
+
+  // How many layers with energy come after `layer`, and how far the last and the next of them are.
+  void give_to_come(const Numbers& there, int layer) {
+    if (layer < 0) {
+      inputs_.insert(inputs_.end(), kToCome, 0.0f);
+      return;
+    }
+    float later = 0;
+    int last = layer, next = layer + 8;
+    for (int k = layers_ - 1; k > layer; --k) {
+      if (there[static_cast<std::size_t>(k)] == 0) continue;
+      later += 1;
+      last = std::max(last, k);
+      next = std::min(next, k);
+    }
+    const auto layers = static_cast<float>(layers_);
+    inputs_.insert(inputs_.end(), {std::log(later + 0.5f) - 2, 4 * static_cast<float>(last - layer) / layers - 1,
+                                   static_cast<float>(next - layer) / 4});
   }
 
   void give_others(const Numbers& drawn) {
@@ -104,6 +139,7 @@ class NormalTotals {
   const Model::Contents& model_;
   const Constants& of_;
   const Asked& asked_;
+  const Copula& copula_;
   const int layers_, totals_;
   Numbers inputs_, hidden_, second_, outputs_;
 };
@@ -130,8 +166,8 @@ Totals drawn_totals(const Model::Contents& model, const Asked& asked, const floa
   const int number = model.totals();
   const float *choice = noise, *one = choice + number, *two = one + number;
   const float *presence = two + number, *offset = presence + model.mesh.layers;
-  NormalTotals normal_totals(model, asked);
   const Copula copula(model, asked);
+  NormalTotals normal_totals(model, asked, copula);
   Offsets offsets(model, asked, copula);
   Totals found;
   found.there = normal_totals.presence(presence);

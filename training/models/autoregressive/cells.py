@@ -22,7 +22,8 @@ PLACE, SHARES_BEFORE = 16, 2
 EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _OF_COLOURS = 4
-MET_INPUTS = _OF_COLOURS + SHARES_BEFORE + PLACE
+_NEAR = [AROUND.index((first, second)) for first in (-1, 0, 1) for second in (-1, 0, 1)]
+MET_INPUTS = _OF_COLOURS + 2 * len(_NEAR) + SHARES_BEFORE + PLACE
 _EVEN = np.array([(first + second) % COLOURS == 0 for first, second in AROUND], np.float32)
 _MIDDLE = AROUND.index((0, 0))
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
@@ -67,16 +68,18 @@ def shares_before(around: Tensor, energy: Tensor, constants: Constants) -> Tenso
 def of_met(known: Tensor) -> Tensor:
     """What the share of the even cells is given (M, MET_INPUTS) of what is `known` (M, EVEN_INPUTS) of the cell met.
 
-    Of either layer before: the logits of the shares that the cells of its colour around it hold, and it alone.
+    Of either layer before: the logits of the shares that the cells of its colour around it hold, and it alone; and the
+    shares of the nine nearest, since a core one cell beside the axis stays there, in a cell of the other colour.
     """
-    shares = []
+    shares, near = [], []
     for layer in range(2):
         energy = tf.exp(known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
         total = tf.reduce_sum(energy, 1)
         for part in (tf.reduce_sum(energy * _EVEN, 1), energy[:, _MIDDLE]):
             least = _SURE * total + _NONE
             shares.append(tf.math.log(part + least) - tf.math.log(total - part + least))
-    return tf.concat([tf.stack(shares, 1), known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
+        near.append(tf.math.divide_no_nan(tf.gather(energy, _NEAR, axis=1), total[:, None]))
+    return tf.concat([tf.stack(shares, 1), *near, known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
 
 
 def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:

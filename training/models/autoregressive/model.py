@@ -138,8 +138,9 @@ class Autoregressive(ShowerModel):
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """What the losses are computed from, of N showers of L layers and at most K hits, reflected:
 
-        - of the totals: `normal` (N, D), made normal; `there` (N, L), which layers hold energy; `labels` (N, ...) as
-          their density is given them; and the rows of offsets that `totals.training_rows` makes;
+        - of the totals: `normal` (N, D), made normal; `there` (N, L), which layers hold energy, and `layer_share` (N,
+          L), what share of all; `labels` (N, ...) as their density is given them; and the rows of offsets that
+          `totals.training_rows` makes;
         - of the layers: the `sums` (N, L, 2, 12); the contexts (N * L, ...) of the `even` and of the `odd` cells; the
           hits of a colour that are `expected` (N * L,); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
@@ -162,6 +163,7 @@ class Autoregressive(ShowerModel):
             "normal": totals.to_normal(blurred, totals.defined(present), terms, drawn.phases(self._store), self._store),
             **totals.training_rows(drawn, draws, self._store),
             "there": present,
+            "layer_share": drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True),
             "sums": sums,
             "labels": frame.label_inputs(terms),
             **contexts,
@@ -226,7 +228,7 @@ class Autoregressive(ShowerModel):
 
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         density, present, labels = self.networks["totals"], view["there"], view["labels"]
-        values = density.log_density(view["normal"], present, labels) * totals.defined(present)
+        values = density.log_density(view["normal"], present, view["layer_share"], labels) * totals.defined(present)
         presence = density.log_presence(present, labels, self._store["presence"])
         return {"totals": -tf.reduce_sum(values, 1) - presence}
 

@@ -192,16 +192,29 @@ def to_normal(totals: Tensor, known: Tensor, terms: Tensor, phases: Tensor, cons
 
 def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
+    residual = _residuals(normal @ tf.transpose(constants["colouring"]), terms, constants["quantiles"])
+    return _means(terms, phases, constants) + scales(terms, constants) * residual
+
+
+def share_taken(normal: Tensor, number: Tensor, terms: Tensor, constants: Constants) -> Tensor:
+    """The share (N,) of what reaches it that a layer but the last takes, by v (N, D) up to its total's `number` ()."""
+    score = tf.reduce_sum(normal * tf.gather(constants["colouring"], number), 1, keepdims=True)
+    of_total = (tf.gather(constants[name], number[None], axis=-1) for name in ("mean", "scale", "quantiles"))
+    mean, scale, quantiles = of_total
+    value = terms @ mean + tf.exp(scale_terms(terms) @ scale) * _residuals(score, terms, quantiles)
+    return tf.sigmoid(value[:, 0])
+
+
+def _residuals(normal: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
+    """The residuals (N, D) whose `scores` are g, `normal` (N, D), by `quantiles` (ENERGIES, QUANTILES, D)."""
     step = 2 * QUANTILE_REACH / (QUANTILES - 1)
-    place = (normal @ tf.transpose(constants["colouring"]) + QUANTILE_REACH) / step
-    place = tf.clip_by_value(place, 0.0, QUANTILES - 1.0)
+    place = tf.clip_by_value((normal + QUANTILE_REACH) / step, 0.0, QUANTILES - 1.0)
     left = tf.minimum(tf.floor(place), QUANTILES - 2.0)
-    flat = tf.reshape(tf.transpose(constants["quantiles"], [2, 1, 0]), [-1, ENERGIES])
+    flat = tf.reshape(tf.transpose(quantiles, [2, 1, 0]), [-1, ENERGIES])
     start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
     energy = interpolation(terms[:, 1], ENERGIES)[:, None]
     low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
-    residual = low + (place - left) * (high - low)
-    return _means(terms, phases, constants) + scales(terms, constants) * residual
+    return low + (place - left) * (high - low)
 
 
 def number_of_inputs(layers: int, terms: int) -> int:

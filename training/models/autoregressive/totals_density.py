@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -12,7 +13,9 @@ import tensorflow as tf
 from training.models.autoregressive.densities import draw_mixture, log_mixture, mixture_of
 from training.models.base import Tensor
 
-_LAST, _SUMS, _PRESENT, _HATS = 4, 2, 3, 6  # what a number of `_Chain` is given
+_LAST, _SUMS, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 2, 3, 4, 3, 6  # what a number of `_Chain` is given
+_LEAST = 1e-4  # of the visible energy, added to what a layer holds before the logarithm
+_FAR = 8.0  # layers to the next one that is not empty, at most
 
 
 def interpolated(places: int, knots: int) -> Any:
@@ -50,11 +53,23 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
+class _Layers(NamedTuple):
+    """Of the layers of N showers: which are `present`, 1 or 0, and their `share` of the visible energy, (N, layers)
+    each; and what is `ahead` of each, (N, layers, _AHEAD).
+    """
+
+    present: Tensor
+    share: Tensor
+    ahead: Tensor
+
+
 class _Chain(keras.layers.Layer):
     """One small network for all of `steps` numbers in a row, each of which is given those before it, the nearest best.
 
     It sees the last four, two sums over all before, the first one, which of its own layer and the next two are present,
-    the labels, and where in the row it is. Showers are few, layers many: what layers have in common is learned from all
+    what share of the visible energy each of the four layers before its own holds, what is to come (`_ahead`), the
+    labels, and where in the row it is. So it knows how far the shower has come: a photon may convert late, and has its
+    whole shower deeper then. Showers are few, layers many: what layers have in common is learned from all
     of them. Only the biases are of each number alone. It computes in float32 in every precision, as `_Ladder` does.
     """
 
@@ -65,7 +80,8 @@ class _Chain(keras.layers.Layer):
         self.where = np.zeros((steps, 1 + _HATS), np.float32)  # the first is no layer's
         self.where[0, 0] = 1
         self.where[1:, 1:] = hats[: steps - 1]
-        inputs, normal = _LAST + _SUMS + 1 + _PRESENT + labels + 1 + _HATS, keras.initializers.RandomNormal
+        inputs = _LAST + _SUMS + 1 + _PRESENT + _BEFORE + _AHEAD + labels + 1 + _HATS
+        normal = keras.initializers.RandomNormal
         self._first = self.add_weight((inputs, width), normal(stddev=inputs**-0.5), name="first")
         self._first_bias = self.add_weight((steps, 1, width), "zeros", name="first_bias")
         self._second = self.add_weight((width, width), normal(stddev=width**-0.5), name="second")
@@ -74,7 +90,7 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, present: Tensor, labels: Tensor, chosen: Any) -> Tensor:
+    def call(self, values: Tensor, layers: _Layers, labels: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the numbers that `chosen` counts, given `values` (N, at least steps)."""
         row = tf.transpose(values[:, : self._numbers])  # (steps, N)
         padded = tf.pad(row, [[_LAST, 0], [0, 0]])
@@ -83,14 +99,33 @@ class _Chain(keras.layers.Layer):
         before = tf.sqrt(tf.cast(tf.maximum(chosen, 1), tf.float32))[:, None]
         sums = [tf.gather(tf.cumsum(terms, 0, exclusive=True), chosen) / before for terms in (row, row * at)]
         first = row[:1] * tf.cast(chosen > 0, tf.float32)[:, None]
-        padded = tf.transpose(tf.pad(present - 1, [[0, 0], [1, _PRESENT - 1]]))
+        padded = tf.transpose(tf.pad(layers.present - 1, [[0, 0], [1, _PRESENT - 1]]))
         presence = [tf.gather(padded, chosen + k) for k in range(_PRESENT)]
-        numbers = tf.stack([*last, *sums, first, *presence], -1)
+        logs, none = (tf.math.log(held + _LEAST) / 2 + 2 for held in (tf.transpose(layers.share), 0.0))
+        padded = tf.pad(logs, [[_BEFORE + 1, 0], [0, 0]], constant_values=none)  # number k is of layer k - 1
+        before = [tf.gather(padded, chosen + back) for back in range(_BEFORE)]
+        numbers = tf.stack([*last, *sums, first, *presence, *before], -1)
+        to_come = tf.gather(tf.pad(tf.transpose(layers.ahead, [1, 0, 2]), [[1, 0], [0, 0], [0, 0]]), chosen)
         showers = tf.zeros_like(numbers[..., :1])
-        given = tf.concat([numbers, showers + labels, showers + tf.gather(self.where, chosen)[:, None]], -1)
+        given = tf.concat([numbers, to_come, showers + labels, showers + tf.gather(self.where, chosen)[:, None]], -1)
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
         return hidden @ self._outputs + tf.gather(self._outputs_bias.value, chosen)
+
+
+def _ahead(present: Tensor) -> Tensor:
+    """What is to come after each layer, (N, layers, _AHEAD): how many layers that are `present` (N, layers), and how
+    far the last and the next of them are.
+    """
+    layers = present.shape[1]
+    number = tf.range(layers, dtype=tf.float32)
+    later = tf.cumsum(present, 1, reverse=True, exclusive=True)
+    last = tf.reduce_max(present * number, 1, keepdims=True)
+    away = number - number[:, None]
+    following = tf.reduce_min(tf.where((away > 0) & (present[:, None] > 0), tf.minimum(away, _FAR), _FAR), 2)
+    return tf.stack(
+        [tf.math.log(later + 0.5) - 2, 4 * tf.nn.relu(last - number) / layers - 1, following / (_FAR / 2)], -1
+    )
 
 
 class TotalsDensity(keras.Model):
@@ -118,11 +153,13 @@ class TotalsDensity(keras.Model):
         odds = self._presence(tf.concat([present - 1, labels], 1), tf.range(self.layers_seen))[..., 0]
         return -tf.reduce_sum(tf.nn.softplus((1 - 2 * present) * (tf.transpose(odds) + prior)), 1)
 
-    def log_density(self, normal: Tensor, present: Tensor, labels: Tensor) -> Tensor:
-        """log p(v_k | v_<k, present, labels), (N, D)."""
+    def log_density(self, normal: Tensor, present: Tensor, share: Tensor, labels: Tensor) -> Tensor:
+        """log p(v_k | v_<k, present, labels), (N, D); `share` (N, layers) of the visible energy that each layer holds
+        follows from v.
+        """
         layers = self.layers_seen
         outputs = [
-            self._of_layers(normal, present, labels, tf.range(layers)),
+            self._of_layers(normal, _Layers(present, share, _ahead(present)), labels, tf.range(layers)),
             self._others(self._known(normal, labels), tf.range(self.totals - layers)),
         ]
         mixtures = mixture_of(tf.concat(outputs, 0))
@@ -143,25 +180,35 @@ class TotalsDensity(keras.Model):
         none = tf.cast(tf.reduce_sum(drawn, 1, keepdims=True) == 0, tf.float32)
         return drawn + none * tf.one_hot(0, self.layers_seen)
 
-    def sample(self, present: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
-        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`."""
+    def sample(
+        self, present: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor,
+        *, share_taken: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:  # fmt: skip
+        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`.
 
-        def step(k: Tensor, drawn: Tensor, outputs: Tensor) -> tuple[Tensor, Tensor]:
+        `share_taken(v, k)` is the share (N,) of what reaches it that layer k - 1 takes if it is not the last.
+        """
+        layers, ahead = self.layers_seen, _ahead(present)
+        later = tf.cumsum(present, 1, reverse=True, exclusive=True)
+
+        def draw(k: Tensor, drawn: Tensor, outputs: Tensor) -> Tensor:
             weights, means, widths = (part[0] for part in mixture_of(outputs))
             value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
-            return k + 1, drawn + value[:, None] * tf.one_hot(k, self.totals)
+            return drawn + value[:, None] * tf.one_hot(k, self.totals)
 
-        layers = self.layers_seen
-        state = tf.while_loop(
-            lambda k, _: k < layers,
-            lambda k, drawn: step(k, drawn, self._of_layers(drawn, present, labels, k[None])),
-            (tf.constant(0), tf.zeros_like(noise)),
-            maximum_iterations=layers,
-        )
+        def of_layer(k: Tensor, drawn: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            drawn = draw(k, drawn, self._of_layers(drawn, _Layers(present, share, ahead), labels, k[None]))
+            taken = tf.where(later > 0, share_taken(drawn, k)[:, None], 1.0) * present
+            left = 1 - tf.reduce_sum(share, 1, keepdims=True)
+            own = tf.cast(tf.equal(tf.range(layers), k - 1), tf.float32)  # of ONNX's OneHot -1 is the last layer
+            return k + 1, drawn, share + left * taken * own
+
+        start = (tf.constant(0), tf.zeros_like(noise), tf.zeros_like(present))
+        k, drawn, _ = tf.while_loop(lambda k, *_: k < layers, of_layer, start, maximum_iterations=layers)
         return tf.while_loop(
             lambda k, _: k < self.totals,
-            lambda k, drawn: step(k, drawn, self._others(self._known(drawn, labels), k[None] - layers)),
-            state,
+            lambda k, drawn: (k + 1, draw(k, drawn, self._others(self._known(drawn, labels), k[None] - layers))),
+            (k, drawn),
             maximum_iterations=self.totals - layers,
         )[1]
 

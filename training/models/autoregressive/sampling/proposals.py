@@ -4,6 +4,9 @@ Of the thousands of cells of a layer a few hundred are. Each has a rate: four ti
 says it on average, as the mean number of draws that propose it. A layer that is to have twice the cells of the average
 layer has twice the draws, so that proposals hold over decades of energy. Cells that would nearly always be proposed are
 the core, and always looked at.
+
+A layer of a single hit has many draws all the same. Chances over those of being proposed sum to the number of hits only
+on average; with two draws there is often no cell far from the axis, and the core is hit in its place.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from training.models.autoregressive.mesh import Mesh
 from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
-_DRAWS = 256  # of cells outside of the core in a layer, at most
+_DRAWS, _FEWEST_DRAWS = 256, 32  # of cells outside of the core in a layer, at most, and on average at least
 _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
@@ -91,11 +94,12 @@ class LayerProposals:
         self._of: Mapping[str, Tensor] = {
             name: tf.gather(constants[name], layer) for name in ("far_table", "far_total", "rate", "core")
         }
-        most = _DRAWS / tf.maximum(self._of["far_total"], 1.0)  # draws that propose each a cell
+        # draws that propose each a cell
+        least, most = (draws / tf.maximum(self._of["far_total"], 1.0) for draws in (_FEWEST_DRAWS, _DRAWS))
         # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
         busy = expected / tf.gather(constants["layer_cells"], layer)
         level = tf.reduce_sum(tf.cast(busy[:, None] > LEVELS, tf.int32), 1)
-        self._busy = tf.minimum(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), most)
+        self._busy = tf.clip_by_value(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), least, most)
         self._keys = keys
         self._counter = tf.zeros_like(keys[:, 0]) + layer + taken // _DRAWS + 1
 

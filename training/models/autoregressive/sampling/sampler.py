@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import tensorflow as tf
@@ -50,7 +51,10 @@ class Sampler:
         terms = labels.terms(store)
         inputs = frame.label_inputs(terms)
         present = density.sample_presence(inputs, store["presence"], presence)
-        normal = density.sample(present, totals.defined(present), inputs, choice, box_muller(one, two)[0])
+        normal = density.sample(
+            present, totals.defined(present), inputs, choice, box_muller(one, two)[0],
+            share_taken=partial(totals.share_taken, terms=terms, constants=store),
+        )  # fmt: skip
         values = totals.from_normal(normal, terms, tf.zeros([1, totals.number_of_phases(layers)]), store)
         energy = totals.layers_of(values, present, labels.energy_gev)[0]
         drawn = totals.Drawn(values, energy, labels, terms)
