@@ -69,8 +69,8 @@ class _Chain(keras.layers.Layer):
     It sees the last four, two sums over all before, the first one, which of its own layer and the next two are present,
     what share of the visible energy each of the four layers before its own holds, what is to come (`_ahead`), the
     labels, and where in the row it is. So it knows how far the shower has come: a photon may convert late, and has its
-    whole shower deeper then. Showers are few, layers many: what layers have in common is learned from all
-    of them. Only the biases are of each number alone. It computes in float32 in every precision, as `_Ladder` does.
+    whole shower deeper then. Showers are few, layers many: what layers have in common is learned from all of them. Only
+    the biases are of each number alone. It computes in float32 in every precision, as `_Ladder` does.
     """
 
     def __init__(self, name: str, steps: int, labels: int, *, width: int, bias: Any) -> None:
