@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from kubeflow_server import Kubeflow
     from servers import Proxy
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -74,6 +75,24 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     (tmp_path / "tmp").mkdir()
     with store("runs") as running:
         yield running
+
+
+@pytest.fixture
+def kubeflow() -> Iterator[Kubeflow]:
+    """A server that speaks the API of Kubeflow Pipelines, of which no request departs from the contract."""
+    from kubeflow_server import serve
+
+    with serve() as running:
+        yield running
+    assert not running.departures
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The dataset of 80 showers, of which an epoch is seven steps of eight."""
+    from trainings import small_dataset
+
+    return small_dataset(tmp_path_factory.mktemp("small"))
 
 
 @pytest.fixture(scope="session")

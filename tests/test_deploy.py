@@ -115,10 +115,6 @@ def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -
     assert sorted(map(yaml.safe_dump, built[1:-1])) == sorted(map(yaml.safe_dump, _built(_DEPLOY / "base")))
 
 
-def test_the_pod_of_the_volume_has_the_image_of_the_steps() -> None:
-    assert _manifest("volume/data-pod", "Pod")["spec"]["containers"][0]["image"] == IMAGE
-
-
 def test_jobset_takes_the_failure_policy() -> None:
     """By the rules of its webhook (pkg/webhooks/jobset_webhook.go), which speak only when a TrainJob starts."""
     spec = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
@@ -145,24 +141,20 @@ def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_pa
     data = {"workflowDefaults": yaml.safe_dump({"spec": defaults}), "executor": "imagePullPolicy: IfNotPresent\n"}
     (command,) = (each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl patch configmap"))
     _, _, kind, name, *options = shlex.split(command)
-    stored = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": _NAMESPACE},
-        "data": data,
-    }
+    metadata = {"name": name, "namespace": _NAMESPACE}
+    stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     path = tmp_path / "map.yaml"
     path.write_text(yaml.safe_dump(stored))
     local = ["kubectl", "patch", "--local", "--filename", str(path), "--output", "yaml", *options]
     patched = yaml.safe_load(subprocess.run(local, check=True, capture_output=True, text=True).stdout)
     assert (kind, patched["metadata"]["namespace"]) == ("configmap", _NAMESPACE)
     assert patched["data"]["executor"] == data["executor"]
-    assert yaml.safe_load(patched["data"]["workflowDefaults"]) == {
-        "spec": {"ttlStrategy": {"secondsAfterCompletion": 86400}}
-    }
+    kept = {"spec": {"ttlStrategy": {"secondsAfterCompletion": 86400}}}
+    assert yaml.safe_load(patched["data"]["workflowDefaults"]) == kept
 
 
-def test_a_worker_may_run_as_long_as_training_does_by_default() -> None:
+def test_pods_have_the_image_of_the_steps_and_run_as_long_as_training_does_by_default() -> None:
+    assert _manifest("volume/data-pod", "Pod")["spec"]["containers"][0]["image"] == IMAGE
     [job] = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]["replicatedJobs"]
     assert job["template"]["spec"]["activeDeadlineSeconds"] == STEPS["train"].seconds
 
@@ -178,13 +170,8 @@ class Cluster:
     kubeconfig: Path
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
-        done = subprocess.run(
-            ["kubectl", "--kubeconfig", self.kubeconfig, *arguments],
-            input=given,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["kubectl", "--kubeconfig", self.kubeconfig, *arguments]
+        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -241,11 +228,8 @@ def test_every_container_requests_disk_and_has_no_limit_of_it(cluster: Cluster) 
     """A pod as Kubeflow makes it of a step; what a container says itself stays as it is."""
     confined = _worker_template()["spec"]["containers"][0]["securityContext"]
     amounts = {"cpu": "2", "memory": "2Gi"}
-    stated = {
-        "main": {"requests": amounts, "limits": amounts},
-        "wait": {},
-        "own": {"requests": {"ephemeral-storage": "3Gi"}},
-    }
+    own = {"requests": {"ephemeral-storage": "3Gi"}}
+    stated = {"main": {"requests": amounts, "limits": amounts}, "wait": {}, "own": own}
     containers = [{"name": name, "image": IMAGE, "securityContext": confined} for name in ("init", *stated)]
     for container in containers[1:]:
         container["resources"] = stated[container["name"]]
@@ -255,12 +239,8 @@ def test_every_container_requests_disk_and_has_no_limit_of_it(cluster: Cluster) 
     pod = cluster.api.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, _NAMESPACE)
     made = {each["name"]: each["resources"] for each in pod["spec"]["initContainers"] + pod["spec"]["containers"]}
     asked = {"requests": {"ephemeral-storage": "1Gi"}}
-    assert made == {
-        "init": asked,
-        "main": {"requests": amounts | asked["requests"], "limits": amounts},
-        "wait": asked,
-        "own": stated["own"],
-    }
+    main = {"requests": amounts | asked["requests"], "limits": amounts}
+    assert made == {"init": asked, "main": main, "wait": asked, "own": own}
 
 
 _TRAINER_RULES = {
@@ -281,11 +261,8 @@ _RUN_RULES = {
 def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
     """Beside those of anybody, which are to ask for one's own rights."""
     anybody = cluster.rules("nobody")
-    assert {resource for _, resource, *_ in anybody} == {
-        "selfsubjectaccessreviews",
-        "selfsubjectrulesreviews",
-        "selfsubjectreviews",
-    }
+    reviews = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
+    assert {resource for _, resource, *_ in anybody} == reviews
     wait_until(lambda: cluster.rules("calopipe") - anybody == _TRAINER_RULES | _RUN_RULES, "the rights")
     assert cluster.rules("pipeline-runner") == anybody
     [command] = [each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl create rolebinding ")]

@@ -33,15 +33,8 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
             make_file(tmp_path / "data/geant4" / name, events=60, seed=number)
             bucket.blob(f"showers/{name}").upload_from_filename(tmp_path / "data/geant4" / name)
         ran = _run_all(tmp_path)
-    for stage in (
-        "preprocessing",
-        "training fit",
-        "training generate",
-        "validation",
-        "submit.py run",
-        "submit.py compile",
-        "gs://",
-    ):
+    stages = ("preprocessing", "training fit", "training generate", "validation", "submit.py run", "submit.py compile")
+    for stage in (*stages, "gs://"):
         assert any(stage in command for command in ran), stage
 
 
@@ -87,10 +80,8 @@ def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
 def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     source = tmp_path / "source"  # a copy, since setuptools leaves a build folder beside what it builds
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split(
-        "\n"
-    )
-    for name in filter(lambda name: name.endswith((".py", ".toml", ".css", ".md", "LICENSE")), tracked):
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(lambda name: name.endswith((".py", ".toml", ".css", ".md", "LICENSE")), tracked.splitlines()):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
     subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source], check=True)
@@ -99,13 +90,13 @@ def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    program = (
-        "import pathlib, pipelines.submit, calopipe.grade, training.configs, validation.report;"
-        f"assert all(m.__file__.startswith({str(tmp_path / 'site')!r}) for m in"
-        " (pipelines.submit, calopipe.grade, training.configs, validation.report));"
-        "calopipe.grade.load_grade('gan');"
-        "assert pathlib.Path(validation.report.__file__).with_name('report.css').is_file()"
-    )
+    program = f"""
+import pathlib, pipelines.submit, calopipe.grade, training.configs, validation.report
+for module in (pipelines.submit, calopipe.grade, training.configs, validation.report):
+    assert module.__file__.startswith({str(tmp_path / "site")!r})
+calopipe.grade.load_grade("gan")
+assert pathlib.Path(validation.report.__file__).with_name("report.css").is_file()
+"""
     path = make_file(elsewhere / "a.h5", events=60)
     for command in (
         ["-c", program],

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from showers import make_dataset, make_file
-from trainings import fit_small
+from trainings import fit_layers, fit_small
 
 from calopipe.errors import InputError
 from training import __main__ as command
@@ -21,13 +20,11 @@ LAYERS = Path(__file__).with_name("layers.py")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a file of showers, their dataset, and a model `m` of four steps."""
+def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a dataset `ds`, and a model `m` of four steps."""
     place = tmp_path_factory.mktemp("layers")
-    make_dataset(place / "ds", make_file(place / "mc.h5", events=80))
-    fit_small(
-        place / "ds", place / "m", "--model-file", str(LAYERS), "--config", "layers", "--steps", "4", "--batch", "8"
-    )
+    (place / "ds").symlink_to(dataset)
+    fit_layers(place / "ds", place / "m", "--steps", "4")
     return place
 
 
@@ -70,7 +67,7 @@ def test_an_altered_file_in_a_folder_does_not_run(trained: Path, tmp_path: Path)
 def test_a_changed_file_is_another_training(trained: Path, tmp_path: Path) -> None:
     changed = tmp_path / "layers.py"
     changed.write_text(LAYERS.read_text() + "# a remark\n")
-    given = ("--steps", "4", "--batch", "8")
+    given = ("--epochs", "2", "--steps", "4", "--batch", "8")
     with pytest.raises(InputError, match=r"holds a model of .* another --model-file or"):
         fit_small(trained / "ds", trained / "m", "--model-file", str(changed), "--config", "layers", *given)
     fit_small(trained / "ds", tmp_path / "m", "--model-file", str(changed), "--config", "layers", *given)

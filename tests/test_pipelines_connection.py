@@ -29,6 +29,8 @@ def given(*options: str) -> Connection:
 
 
 def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address"):
+        given()
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://environment/")
     assert (given().endpoint, given().ui, given().namespace) == ("http://environment", "http://environment", None)
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "http://ui")
@@ -41,35 +43,25 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert given().credential.read() == ""
 
 
-def test_no_address_at_all() -> None:
-    with pytest.raises(InputError, match="no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address"):
-        given()
-
-
 @pytest.mark.parametrize(
     "endpoint",
     [
-        "ftp://host", "http://", "http://[::1", "http://me@host", "http://:secret@host",
-        "me:secret@host",
+        "ftp://host", "http://", "http://[::1", "http://me@host", "http://:secret@host", "me:secret@host"
     ],
 )  # fmt: skip
 def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
     with pytest.raises(InputError, match="expected an address such as") as refused:
         given("--endpoint", endpoint)
     assert "secret" not in str(refused.value)
+    for path in ("nowhere.pem", "/"):
+        with pytest.raises(InputError, match=f"--ca-file {path}: no such file"):
+            given("--endpoint", HERE, "--ca-file", path)
 
 
 def test_pods_are_in_the_namespace_of_the_user() -> None:
     alone, team = (Server(given("--endpoint", "https://host", *more)) for more in ((), ("--namespace", "team")))
     assert (alone.scope, alone.connection.run_namespace) == ({}, "kubeflow")
     assert (team.scope, team.connection.run_namespace) == ({"namespace": "team"}, "team")
-
-
-@pytest.mark.parametrize("kind", ["token", "cookie"])
-def test_a_secret_may_lie_in_the_home_folder(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "secret").write_text("n=v\n")
-    assert given("--endpoint", HERE, f"--{kind}-file", "~/secret").credential.read() == "n=v"
 
 
 def test_the_token_of_a_command_is_kept_for_minutes_and_that_of_a_file_is_not(
@@ -117,7 +109,7 @@ def test_what_is_no_token_or_cookie_never_gets_into_a_header(tmp_path: Path, kin
     assert not content or content not in str(refused.value)
 
 
-def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
+def test_hidden_is_the_value_of_each_cookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cookie").write_text("authservice_session=abc; oauth2_proxy_kubeflow=def\n")
     credential = given("--endpoint", HERE, "--cookie-file", str(tmp_path / "cookie")).credential
     assert credential.read() == "authservice_session=abc; oauth2_proxy_kubeflow=def"
@@ -125,6 +117,10 @@ def test_hidden_is_the_value_of_each_cookie(tmp_path: Path) -> None:
     (tmp_path / "cookie").write_text("seen=; session=abc")
     assert credential.read() == "seen=; session=abc"
     assert credential.hide("session abc of seen") == "session *** of seen"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "secret").write_text("n=v\n")
+    for kind in ("token", "cookie"):  # which may lie in the home folder
+        assert given("--endpoint", HERE, f"--{kind}-file", "~/secret").credential.read() == "n=v"
     assert Credential().hide("a text") == "a text"
 
 
@@ -135,30 +131,22 @@ def test_what_never_reached_a_server_was_not_done() -> None:
     assert "it may have been done" not in str(refused.value)
 
 
-def test_a_ca_file_that_is_not_there() -> None:
-    with pytest.raises(InputError, match=r"--ca-file nowhere\.pem: no such file"):
-        given("--endpoint", HERE, "--ca-file", "nowhere.pem")
-    with pytest.raises(InputError, match=r"--ca-file /: no such file"):
-        given("--endpoint", HERE, "--ca-file", "/")
-
-
-@pytest.mark.parametrize(
-    "cron", ["0 0 3 * * 1", "*/30 0-10,20 1-23/2 ? JAN-mar sun", "0 0 9 ? * 2-6", "59 59 23 31 12 6", "0 5/15 * * * *"]
-)
-def test_cron(cron: str) -> None:
-    assert trigger(cron) == {"cron_schedule": {"cron": cron}}
-
-
 @pytest.mark.parametrize("date", ["30 2 *", "31 2,4,6,9,11 *", "31 FEB,apr ?", "30-31 2 */2", "31 9/2 */3"])
 def test_a_cron_that_never_occurs_is_refused(date: str) -> None:
     with pytest.raises(InputError, match=r"--cron .*: no such day comes within five years; name one that its months"):
         trigger(f"0 0 3 {date}")
 
 
-@pytest.mark.parametrize("date", ["29 2 *", "30 2 1", "29-31 2 *", "31 * mon-fri", "31 4/1 *", "? 2 ?", "32 13 8"])
-def test_a_cron_that_occurs_or_that_the_server_refuses_is_left_to_it(date: str) -> None:
+@pytest.mark.parametrize(
+    "cron",
+    [
+        "0 0 3 29 2 *", "0 0 3 30 2 1", "0 0 3 29-31 2 *", "0 0 3 31 * mon-fri", "0 0 3 31 4/1 *", "0 0 3 ? 2 ?",
+        "0 0 3 32 13 8", "*/30 0-10,20 1-23/2 ? JAN-mar sun", "0 0 9 ? * 2-6", "59 59 23 31 12 6", "0 5/15 * * * *",
+    ],
+)  # fmt: skip
+def test_a_cron_that_occurs_or_that_the_server_refuses_is_left_to_it(cron: str) -> None:
     """Of a day of the month and one of the week either suffices, unless one of them is * or ?."""
-    assert trigger(f"0 0 3 {date}")
+    assert trigger(cron) == {"cron_schedule": {"cron": cron}}
 
 
 @pytest.mark.parametrize("cron", ["0 3 * * 1", "@daily"])

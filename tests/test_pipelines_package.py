@@ -84,6 +84,8 @@ def plain() -> _Package:
 
 def test_kfp_reads_what_was_written(tmp_path: Path) -> None:
     platform = Platform(tpu="tpu-v6e-slice:1x1")
+    with pytest.raises(InputError, match=r"expected a name that ends in \.yaml"):
+        package.write(tmp_path / "p.json", platform)
     package.write(tmp_path / "p.yaml", platform)
     loaded = components.load_component_from_file(str(tmp_path / "p.yaml"))
     written = package.define(platform=platform)
@@ -164,10 +166,7 @@ def test_without_a_claim_nothing_is_mounted() -> None:
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
-V5E = {
-    "cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice",
-    "cloud.google.com/gke-tpu-topology": "2x4",
-}
+V5E = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "2x4"}
 V5P = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice", "cloud.google.com/gke-tpu-topology": "2x2x1"}
 
 
@@ -175,11 +174,7 @@ V5P = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice", "cloud.google.co
     ("options", "strategy", "expected"),
     [
         (["--gpus", "1"], "one-device", {"train": ({GPU: "1"}, {}), "generate": ({GPU: "1"}, {})}),
-        (
-            ["--gpus", "4", "--gpu-type", "nvidia-l4"],
-            "mirrored",
-            {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)},
-        ),
+        (["--gpus=4", "--gpu-type=nvidia-l4"], "mirrored", {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)}),
         (["--tpu", "tpu-v5-lite-podslice:2x4"], "tpu", {"train": ({TPU: "8"}, V5E)}),
         (["--tpu", "tpu-v5p-slice:2x2x1"], "tpu", {"train": ({TPU: "4"}, V5P)}),
         (["--nodes", "3", "--gpus", "2"], "multi-worker", {"generate": ({GPU: "1"}, {})}),
@@ -210,7 +205,14 @@ def test_training_on_several_nodes() -> None:
     assert job["deadline_s"] == 36_000
     assert compiled.messages["train"].active_deadline_seconds > job["deadline_s"]
     assert job == Platform(nodes=2, gpus=1, resources=("train=8,32Gi",), hours=("train=10",)).job()
-    assert (job["nodes"], job["image"], job["resources"]["nvidia.com/gpu"]) == (2, IMAGE, "1")
+    assert (job["nodes"], job["image"]) == (2, IMAGE)
+    several = Platform(nodes=2, image="host/a:1", runtime="team", hours=("train=1.5",))
+    job, pod = several.job(), several.pod("train")
+    assert (job["image"], job["runtime"], job["deadline_s"]) == ("host/a:1", "team", 5400)
+    assert (pod.seconds, pod.retries, Platform().pod("train").retries) == (5400 + 1800, 3, 3)
+    assert several.pod("generate") == Platform().pod("generate")
+    assert several.accelerator("train") is None
+    assert Platform(gpus=1).job() == Platform().job() == {}
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,6 @@ def test_what_can_be_is_taken() -> None:
         {"nodes": 2, "claim": "other:/data", "runtime": "team"},
         {"claim": f"{'a' * 63}:/data"},
         {"claim": "a:/data/runs"},
-        {"gpus": 1, "gpu_type": "nvidia-l4"},
         {"hours": ("train=8760",)},
         {"resources": ("train=500m,2T", "generate=1,1Ti")},
         {"image": "calopipe:0.1.0"},
@@ -283,29 +284,15 @@ def test_the_chips_of_a_slice_are_those_of_one_machine() -> None:
     }
 
 
-def test_the_pod_that_starts_a_training_of_several_nodes_outlives_it_and_has_its_attempts() -> None:
-    several = Platform(nodes=2, image="host/a:1", runtime="team", hours=("train=1.5",))
-    job, pod = several.job(), several.pod("train")
-    assert (job["image"], job["runtime"], job["deadline_s"]) == ("host/a:1", "team", 5400)
-    assert pod.seconds == 5400 + 1800
-    assert pod.retries == Platform().pod("train").retries == 3
-    assert several.pod("generate") == Platform().pod("generate")
-    assert several.accelerator("train") is None
-    assert Platform(gpus=1).job() == Platform().job() == {}
-
-
 def test_options_of_a_step_add_up_and_the_last_of_a_kind_counts() -> None:
     changed = resources_by_step(["train=9,9Gi", "train=2,3Gi"], ["train=4", "train=.5", "promote=0.0001"])
     assert changed["train"] == Resources("Train", cpu="2", memory="3Gi", hours=0.5, retries=3)
     assert (changed["promote"].seconds, changed["promote"].cpu) == (1, "500m")
     assert Platform().pod("train").cpu != "2"
-    threads = {"1": 1, "1.5": 2, "500m": 1, "1000m": 1, "1001m": 2, "16": 16}
-    assert {cpu: Resources("", cpu=cpu, memory="1Gi", hours=1).threads for cpu in threads} == threads
-
-
-def test_tasks_of_one_step_have_its_name_and_a_number() -> None:
     names = ["generate", "generate-2", "generate-12", "generate-flow", "generate-flow-3"]
     assert {step_of(name) for name in names} == {"generate"}
+    threads = {"1": 1, "1.5": 2, "500m": 1, "1000m": 1, "1001m": 2, "16": 16}
+    assert {cpu: Resources("", cpu=cpu, memory="1Gi", hours=1).threads for cpu in threads} == threads
 
 
 HOSTILE = ["a'b", 'a"b', "a b", "a;b", "a\nb", "a: b", "a #b", "$(id)", "{{$.inputs}}", "--privileged", "a\n---\nb: 1"]
@@ -408,11 +395,6 @@ def test_pods_of_generation_differ_in_their_share_alone(plain: _Package) -> None
         assert set(task["dependentTasks"]) == set(one["dependentTasks"]) - set(shares)
         assert not task["cachingOptions"].get("enableCache")
         assert fanned.limits(share)["nvidia.com/gpu"] == "1"
-
-
-def test_a_name_that_is_not_yaml_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected a name that ends in \.yaml"):
-        package.write(tmp_path / "p.json", Platform())
 
 
 def test_bad_options_are_refused_before_anything_slow_is_loaded() -> None:

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,13 +19,6 @@ STEPS = ["preprocess", "train"]
 SUBMIT = ["submit", "--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run"]
 SCHEDULE = ["schedule", "--cron", "0 0 3 * * 1", *SUBMIT[1:]]
 PAGE = "<!doctype html><html><title>Log in</title></html>"
-
-
-@pytest.fixture
-def kubeflow() -> Iterator[Kubeflow]:
-    with serve() as kubeflow:
-        yield kubeflow
-    assert not kubeflow.departures
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +52,8 @@ def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: 
         (Fault(404, '{"message": "no such route"}'), "not found (404): no such route; check the id, and the address"),
         (Fault(429, "{}", (("Retry-After", "3"),)), "the server refused this (429 Too Many Requests)"),
         (Fault(429, "{}"), "the server refused this (429 Too Many Requests)"),
-        (
-            Fault(500, '{"message": "database\\nis gone"}'),
-            "the server failed (500 Internal Server Error): database is gone",
-        ),
+        (Fault(500, '{"message": "database\\nis gone"}'),
+         "the server failed (500 Internal Server Error): database is gone"),
         (Fault(502, PAGE), "the server failed (502 Bad Gateway); see kubectl logs deployment/ml-pipeline"),
         (Fault(504), "the server failed (504 Gateway Timeout); see kubectl logs deployment/ml-pipeline"),
         (Fault(503), "the server failed (503 Service Unavailable); see kubectl logs deployment/ml-pipeline"),
@@ -78,7 +66,7 @@ def refused(capsys: pytest.CaptureFixture[str], kubeflow: Kubeflow, *arguments: 
         (Fault(), "cannot be reached, or does not answer ("),
         (Fault(hang=True), "cannot be reached, or does not answer (Read timed out. (read timeout=0.05))"),
     ],
-)
+)  # fmt: skip
 def test_faults(
     kubeflow: Kubeflow,
     capsys: pytest.CaptureFixture[str],
@@ -297,9 +285,3 @@ def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.Captur
         assert "it may have been done" not in str(untrusted.value)
         submit.main(["status", "--endpoint", kubeflow.address, "--ca-file", str(pem)])
     assert capsys.readouterr().out == "no runs\n"
-
-
-def test_the_server_speaks_no_route_beyond_the_contract(kubeflow: Kubeflow) -> None:
-    for path in ("/apis/v1beta1/runs", "/apis/v2beta1/runs/r/logs", "/apis/v2beta1/jobs"):
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(kubeflow.address + path)  # noqa: S310  an address on loopback

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, serve, write_small
+from kubeflow_server import CONTRACT, STEPS, Fault, Kubeflow, departures, write_small
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry, Layer
@@ -26,13 +26,6 @@ from pipelines.remote import client, runs
 
 WHAT = ["--claim", "calopipe-data:/data", "--input", "/data/*.h5", "--output", "/data/run", "--epochs", "7"]
 Command = Callable[..., str]
-
-
-@pytest.fixture
-def kubeflow() -> Iterator[Kubeflow]:
-    with serve() as kubeflow:
-        yield kubeflow
-    assert not kubeflow.departures
 
 
 @pytest.fixture
@@ -105,11 +98,6 @@ def test_a_run_that_fails_exits_1_and_names_the_step(kubeflow: Kubeflow, command
     why = f"see submit.py logs {run} --step train"
     assert ended.value.code == f"error: step train failed: {why}"  # which Python prints, exiting with 1
     assert why in command("status", run)
-
-
-def test_a_run_that_fails_before_its_first_step_names_the_command_that_shows_why(
-    kubeflow: Kubeflow, command: Command
-) -> None:
     kubeflow.failing = "start"
     run = kubeflow.begun(STEPS)
     asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
@@ -162,56 +150,33 @@ def test_what_ends_the_waiting_and_not_the_run(
 
 
 @pytest.mark.parametrize("status", [500, 429])
-def test_waiting_outlives_a_server_that_restarts_or_is_busy(
+def test_each_answer_renews_the_patience_with_a_server_that_restarts_or_is_busy(
     kubeflow: Kubeflow,
     command: Command,
-    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
     status: int,
 ) -> None:
+    """By a clock of its own: answers for hours and a failure, again and again; at last failures alone."""
+    clock, slept = [0.0], 0.9
     monkeypatch.setattr(client, "RETRY", client.RETRY.new(total=0))
     run = kubeflow.begun(STEPS)
-    kubeflow.faults["run_service_get_run"] = [Fault(status=status), Fault(status=status)]
+
+    def sleep(_seconds: float) -> None:
+        clock[0] += slept * runs.PATIENCE_SECONDS
+        if slept < 0.9 or len(kubeflow.sent("run_service_get_run")) in {2, 4}:
+            kubeflow.faults["run_service_get_run"] = [Fault(status=status)]
+
+    monkeypatch.setattr("pipelines.remote.runs.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     submit.main(["status", run, "--wait"])
     said = capsys.readouterr()
     assert said.out.endswith(": succeeded\n")
     assert said.err.count("trying again") == 2
-
-
-def test_each_answer_renews_the_patience_with_a_server_that_restarts(
-    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By a clock of its own: answers for hours, a failure, and again answers."""
-    clock = [0.0]
-
-    def sleep(_seconds: float) -> None:
-        clock[0] += 0.9 * runs.PATIENCE_SECONDS
-        if len(kubeflow.sent("run_service_get_run")) == 4:
-            kubeflow.faults["run_service_get_run"] = [Fault(status=500)]
-
-    monkeypatch.setattr("pipelines.remote.runs.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
-    assert command("status", kubeflow.begun(STEPS), "--wait").endswith(": succeeded\n")
     assert clock[0] > 4 * runs.PATIENCE_SECONDS
-
-
-def test_a_server_that_fails_for_longer_than_patience_is_given_up(
-    kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock = [0.0]
-
-    def sleep(_seconds: float) -> None:
-        clock[0] += 0.6 * runs.PATIENCE_SECONDS
-        kubeflow.faults["run_service_get_run"] = [Fault(status=500)]
-
-    monkeypatch.setattr("pipelines.remote.runs.time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    clock[0], slept = 0.0, 0.6
     with pytest.raises(InputError, match="the run goes on: submit"):
         command("status", kubeflow.begun(STEPS), "--wait")
     assert clock[0] == pytest.approx(1.2 * runs.PATIENCE_SECONDS)
-
-
-def test_a_long_name_of_a_step_ends_before_its_state(kubeflow: Kubeflow, command: Command) -> None:
-    run = kubeflow.begun(["preprocess-flow"])
-    assert command("status", run).splitlines()[1] == "preprocess-flow running"
 
 
 def test_status(kubeflow: Kubeflow, command: Command) -> None:
@@ -224,6 +189,7 @@ def test_status(kubeflow: Kubeflow, command: Command) -> None:
     assert lines[0] == f"one: running  {kubeflow.address}/#/runs/details/{first}"
     assert lines[1:3] == ["preprocess  succeeded  0:01:00", "train       running"]
     assert lines[3:] == [f"{step:<12}pending" for step in STEPS[2:]]
+    assert command("status", kubeflow.begun(["preprocess-flow"])).splitlines()[1] == "preprocess-flow running"
 
 
 def test_of_many_runs_the_ten_newest_are_listed(kubeflow: Kubeflow, command: Command) -> None:
@@ -315,17 +281,12 @@ def test_a_run_is_named_by_the_time_in_utc() -> None:
 
 @pytest.mark.parametrize(
     ("end", "took"),
-    [(59.4, "  0:00:59"), (59.6, "  0:01:00"), (None, ""), ("never", "")],
+    [(59.4, "  0:00:59"), (59.6, "  0:01:00"), (93_600, "  1 day, 2:00:00"), (None, ""), ("never", "")],
 )
 def test_the_time_of_a_step_is_rounded_and_that_of_one_that_goes_on_is_none(end: Any, took: str) -> None:
     begun = datetime(2026, 1, 1, tzinfo=UTC)
     ended = datetime(1, 1, 1, tzinfo=UTC) if end == "never" else end and begun + timedelta(seconds=end)
     assert runs._took(SimpleNamespace(start_time=begun, end_time=ended)) == took
-
-
-def test_a_step_that_took_more_than_a_day_says_so() -> None:
-    node = SimpleNamespace(start_time=datetime(2026, 1, 1, tzinfo=UTC), end_time=datetime(2026, 1, 2, 2, tzinfo=UTC))
-    assert runs._took(node) == "  1 day, 2:00:00"
 
 
 def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflow: Kubeflow, command: Command) -> None:

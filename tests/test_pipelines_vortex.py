@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from flow_models import carried
 from flows import GRID, street, write_flow
-from kubeflow_server import serve
+from kubeflow_server import Kubeflow
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.flow.files import open_flow
@@ -32,10 +32,7 @@ from training.rollout.held_out import rollouts
         (["--config", "fast"], "the dataset holds pairs of frames, the model autoregressive is for showers"),
         (["--pair-step", "0"], "--pair-step is 0"),
         (["--rollout-steps", "-1"], "--rollout-steps is -1, expected at least 0"),
-        (
-            ["--rollout-steps", "10", "--split-file", "test=a.h5"],
-            "--rollout-steps is 10, expected at least 19 for ",
-        ),
+        (["--rollout-steps=10", "--split-file=test=a.h5"], "--rollout-steps is 10, expected at least 19 for "),
         (["--grade", "none"], "none"),
         (["--split-file", "train=a.h5"], "a.h5: none of the 1 simulations is in the test split"),
         (["--floor", "nowhere.h5"], "nowhere.h5: no such file"),
@@ -53,30 +50,27 @@ def test_what_is_wrong_is_found_before_any_step(tmp_path: Path, arguments: list[
         main(["run", "--pipeline", "vortex", "--input", *files, "--output", str(tmp_path / "run"), *given])
 
 
-@pytest.mark.parametrize(("pair_step", "least"), [(1, 19), (2, 9)])
-def test_a_roll_out_that_lasts_a_period_of_twenty_frames_is_long_enough(
-    tmp_path: Path, pair_step: int, least: int
-) -> None:
+def test_a_roll_out_that_lasts_a_period_of_twenty_frames_is_long_enough(tmp_path: Path) -> None:
     flow = open_flow(write_flow(tmp_path / "a.h5"))
-    _require_period(flow, least, pair_step)
-    with pytest.raises(InputError, match=f"--rollout-steps is {least - 1}, expected at least {least} for "):
-        _require_period(flow, least - 1, pair_step)
+    for pair_step, least in ((1, 19), (2, 9)):
+        _require_period(flow, least, pair_step)
+        with pytest.raises(InputError, match=f"--rollout-steps is {least - 1}, expected at least {least} for "):
+            _require_period(flow, least - 1, pair_step)
 
 
-def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_submitted_and_scheduled(kubeflow: Kubeflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "no-config"))
     what = ["--pipeline", "vortex", "--claim", "shared:/data", "--input", "/data/*.h5", "--output", "/data/run"]
     more = ["--floor", "/data/fine/*.h5", "--rollout-steps", "30"]
-    with serve() as kubeflow:
-        monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
-        with pytest.raises(InputError, match=r"--floor /fine\.h5: not under /data"):
-            main(["submit", *what, "--floor", "/fine.h5"])
-        with pytest.raises(InputError, match="--generation-pods 2: roll-outs are not shared out; leave it out"):
-            main(["submit", *what, "--generation-pods", "2"])
-        main(["submit", *what, *more])
-        main(["schedule", *what, *more, "--cron", "0 0 3 * * 1"])
-        (run,), (recurring,) = kubeflow.runs.values(), kubeflow.recurring.values()
+    monkeypatch.setenv("KF_PIPELINES_ENDPOINT", kubeflow.address)
+    with pytest.raises(InputError, match=r"--floor /fine\.h5: not under /data"):
+        main(["submit", *what, "--floor", "/fine.h5"])
+    with pytest.raises(InputError, match="--generation-pods 2: roll-outs are not shared out; leave it out"):
+        main(["submit", *what, "--generation-pods", "2"])
+    main(["submit", *what, *more])
+    main(["schedule", *what, *more, "--cron", "0 0 3 * * 1"])
+    (run,), (recurring,) = kubeflow.runs.values(), kubeflow.recurring.values()
     for made in (run, recurring):
         assert made["display_name"].startswith("vortex")
         tasks = made["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]
@@ -87,7 +81,6 @@ def test_it_is_submitted_and_scheduled(tmp_path: Path, monkeypatch: pytest.Monke
             "floor": ["/data/fine/*.h5"],
             "rollout_steps": 30,
         }
-    assert not kubeflow.departures
 
 
 def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,12 +108,14 @@ def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.Mo
     assert {name: number for name, number in numbers.items() if number} == {
         "pairs of frames read": 44, "pairs of frames written": 43, "dropped: nan": 1,
     }  # fmt: skip
-    facts = {name: made["data"].metadata[name] for name in ("location", "events", "ranges")}
-    assert facts == {
-        "location": f"{output}/dataset",
-        "events": {"train": 21, "validation": 0, "test": 22},
-        "ranges": {"reynolds": [100.0, 120.0]},
-    }
+    assert (
+        made["data"].metadata.items()
+        >= {
+            "location": f"{output}/dataset",
+            "events": {"train": 21, "validation": 0, "test": 22},
+            "ranges": {"reynolds": [100.0, 120.0]},
+        }.items()
+    )
 
     model = carried(tmp_path / "run" / "model", grid=replace(GRID, interval_d=0.5))
     made["model"].metadata["fingerprint"] = "of the model"

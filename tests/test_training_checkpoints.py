@@ -81,19 +81,11 @@ def test_without_a_metric_the_newest_is_the_best(checkpoints: Checkpoints) -> No
     assert checkpoints.best_metric() == (0, math.inf)
 
 
-def _cut(data: bytes) -> bytes:
-    return data[: len(data) // 2]
-
-
-def _emptied(data: bytes) -> bytes:
-    return data[:0]
-
-
-def _altered(data: bytes) -> bytes:
-    return data[:-60] + bytes([data[-60] ^ 1]) + data[-59:]
-
-
-@pytest.mark.parametrize("damage", [_cut, _altered, _emptied])
+@pytest.mark.parametrize(
+    "damage",
+    [lambda data: data[: len(data) // 2], lambda data: data[:-60] + bytes([data[-60] ^ 1]) + data[-59:], lambda _: b""],
+    ids=["cut", "altered", "emptied"],
+)
 def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_used(
     checkpoints: Checkpoints, tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes]
 ) -> None:
@@ -150,13 +142,9 @@ def test_a_worker_that_does_not_write_reads_and_leaves_what_is_there(checkpoints
     assert (newest.step, sorted((tmp_path / "c").iterdir())) == (1, before)
 
 
-def test_checkpoints_of_another_training_are_not_ours(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    _save(checkpoints, 1)
-    assert Checkpoints(tmp_path / "c", request="other", kept=2).newest() is None
-
-
-def test_a_checkpoint_says_whose_it_is(checkpoints: Checkpoints, tmp_path: Path) -> None:
+def test_a_checkpoint_says_whose_it_is_and_is_taken_by_no_other(checkpoints: Checkpoints, tmp_path: Path) -> None:
     _save(checkpoints, 1, 0.25)
+    assert Checkpoints(tmp_path / "c", request="other", kept=2).newest() is None
     document = json.loads((tmp_path / "c/step-000000001.json").read_text())
     assert document["kind"] == "calopipe.checkpoint"
     assert (document["request"], document["step"], document["metric"]) == ("r", 1, 0.25)

@@ -12,16 +12,8 @@ import pytest
 
 from calopipe.errors import InputError
 from training import __main__ as command
-from training.configs import (
-    CONFIGS,
-    DEFAULT,
-    FitConfig,
-    RunOptions,
-    all_settings,
-    as_options,
-    named_config,
-    with_settings,
-)
+from training import configs
+from training.configs import CONFIGS, DEFAULT, FitConfig, RunOptions, as_options, named_config, with_settings
 from training.models.config import register
 
 
@@ -37,7 +29,8 @@ def test_settings_take_the_place_of_the_configs_own() -> None:
     ("settings", "told"),
     [
         ({"avrage": 0.9}, "training setting 'avrage' is unknown; known: batch, learning_rate"),
-        ({"model": "3dgan"}, "training setting 'model' is unknown"),
+        *(({name: 3}, f"training setting '{name}' is unknown") for name in ("model", "epochs", "steps", "seed")),
+        ({"momentum": 0.5}, "training setting 'momentum' is unknown"),  # of another model
         ({"batch": 2.5}, "training setting batch is 2.5, expected a whole number"),
         ({"batch": "8"}, "training setting batch is '8', expected a whole number"),
         ({"batch": True}, "training setting batch is True, expected a whole number"),
@@ -52,24 +45,25 @@ def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
         with_settings(CONFIGS[DEFAULT], settings)
 
 
+def test_a_setting_is_of_its_model_which_is_registered_once() -> None:
+    with pytest.raises(InputError, match="--width is not for the model 3dgan-small; leave it out"):
+        named_config("small", width=16)
+    with pytest.raises(ValueError, match="a model called autoregressive is known already"):
+        register("autoregressive")(FitConfig)
+
+
 @pytest.mark.parametrize(("name", "own"), [("small", {"momentum": 0.5}), ("fast", {"width": 16})])
 def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
     """Through the command's parser, for values that differ from the named config's wherever they may."""
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
-    values |= {
-        "linear_scaling": 32,
-        "average": 0.75,
-        "patience": 4,
-        "evaluation_steps": 2,
-        "evaluation_share": 0.5,
-        **own,
-    }
+    values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, "evaluation_share": 0.5}
+    values |= own
     others = {"epochs": 7, "steps": 5, "strategy": "multi-worker", "seed": 9}
     assert {*values, *others} == {field.name for field in fields(CONFIGS[name])} - {"model"}
     config = with_settings(named_config(name, **others), values)
     arguments = ["fit", "--dataset", "d", "--output", "o", *as_options(config, name)]
     options = command.parser().parse_args(arguments)
-    given = {setting: getattr(options, setting) for setting in all_settings()}
+    given = {setting: getattr(options, setting) for setting in configs.all_settings()}
     assert named_config(options.config, **given) == config
     assert as_options(CONFIGS[DEFAULT], DEFAULT) == ["--config", DEFAULT]
 
@@ -89,13 +83,6 @@ def test_the_help_of_a_training_names_the_models_of_a_setting() -> None:
     assert "--hidden" not in whole  # of the classifier, which another command trains
 
 
-def test_a_setting_of_another_model_is_refused() -> None:
-    with pytest.raises(InputError, match="--width is not for the model 3dgan-small; leave it out"):
-        named_config("small", width=16)
-    with pytest.raises(InputError, match="training setting 'width' is unknown"):
-        with_settings(CONFIGS["small"], {"width": 16})
-
-
 def test_configs_of_earlier_cards_are_read() -> None:
     """They hold the settings of all models, and not those that came later."""
     document = {
@@ -109,22 +96,11 @@ def test_configs_of_earlier_cards_are_read() -> None:
         FitConfig.from_json(document | {"model": "flow"})
 
 
-def test_a_model_is_registered_once() -> None:
-    with pytest.raises(ValueError, match="a model called autoregressive is known already"):
-        register("autoregressive")(FitConfig)
-
-
 def test_epochs_that_are_given_replace_the_steps_of_a_config(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CONFIGS, "stepped", named_config("small", steps=50))
     assert (named_config("stepped").steps, named_config("stepped", seed=3).steps) == (50, 50)
     assert (named_config("stepped", epochs=4).epochs, named_config("stepped", epochs=4).steps) == (4, 0)
     assert named_config("stepped", epochs=4, steps=9).steps == 9
-
-
-@pytest.mark.parametrize("name", ["epochs", "steps", "seed"])
-def test_what_a_run_has_a_parameter_for_is_no_setting(name: str) -> None:
-    with pytest.raises(InputError, match=f"training setting '{name}' is unknown"):
-        with_settings(CONFIGS[DEFAULT], {name: 3})
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ import pytest
 import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from showers import SMALL_GEOMETRY
-from trainings import small_dataset
 
 from calopipe.errors import InputError, run_command
 from calopipe.showers.cells import REFERENCE_GEOMETRY
@@ -64,11 +63,6 @@ def work() -> Work:
 @cache
 def _small(**settings: Any) -> Work:
     return counting.work_of(named_config("small").with_values(settings), SMALL_GEOMETRY)
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_dataset(tmp_path_factory.mktemp("estimate"))
 
 
 # The work of a step
@@ -479,22 +473,16 @@ def test_the_command_prints_a_row_a_kind_for_the_datasets_showers_and_says_where
         told("--config", "small", "--devices", "v100", "--showers", "5000")
 
 
-def test_figures_have_three_digits_or_all_before_the_point() -> None:
+def test_figures_have_three_digits_or_all_before_the_point_and_times_the_unit_that_suits() -> None:
     assert commands._text(Spread(0.012345, 99.94, 1234.6), 1, "%") == "99.9% (0.0123-1235)"
     assert commands._text(Spread(1, 2, 3), 100, "%") == "200% (100-300)"
     assert commands._text(None) == "unknown"
-
-
-@pytest.mark.parametrize(
-    ("seconds", "told"),
-    [
+    for seconds, told in (
         (0.5, "0.5 s (0.25-1)"),
         (90, "90 s (45-180)"),
         (120, "120 s (60-240)"),
         (180, "3 min (1.5-6)"),
         (7200, "120 min (60-240)"),
         (10800, "3 h (1.5-6)"),
-    ],
-)
-def test_times_are_in_the_unit_that_suits_them(seconds: float, told: str) -> None:
-    assert commands._time(Spread(seconds / 2, seconds, 2 * seconds)) == told
+    ):
+        assert commands._time(Spread(seconds / 2, seconds, 2 * seconds)) == told

@@ -60,9 +60,7 @@ def test_bins_are_as_wide_as_the_showers_at_hand_ask(showers: int, bins: int) ->
     chosen = selection_bins(energy, theta)
     assert len(chosen) == bins
     held = [
-        int(
-            np.sum((abs(energy - b.energy_gev) <= b.energy_reach_gev) & (abs(theta - b.theta_rad) <= b.theta_reach_rad))
-        )
+        np.sum((abs(energy - b.energy_gev) <= b.energy_reach_gev) & (abs(theta - b.theta_rad) <= b.theta_reach_rad))
         for b in chosen
     ]
     assert sum(held) == pytest.approx(showers, abs=3)  # none is left out, but for one on an edge that is in two
@@ -127,11 +125,7 @@ def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
      ({"evaluation_share": 0.0}, 1)],
 )  # fmt: skip
 def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_the_split(
-    dataset: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    looked: list[dict[str, Any]],
-    settings: dict[str, Any],
-    every: int,
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]], settings: dict[str, Any], every: int
 ) -> None:
     """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
     monkeypatch.setattr(FitConfig, "least_evaluated", 15)
@@ -181,8 +175,7 @@ def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_noth
     dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 40)
-    manifest = read_manifest(dataset)
-    evaluator = Evaluator(named_config("small"), dataset, manifest, "validation")
+    evaluator = Evaluator(named_config("small"), dataset, read_manifest(dataset), "validation")
     found = evaluator.evaluate()
     assert evaluator.score(found) == found.found["metric"]["value"]
     profile, seen = [], _joined(looked)
@@ -197,11 +190,7 @@ def test_a_judge_keeps_no_showers() -> None:
     """What it holds is no multiple of their cells."""
     judge = ShowerJudge(1_000_000, SMALL_GEOMETRY)
     showers = make_showers(events=32)
-    batch = {
-        "cells": tf.constant(showers.cells),
-        "energy_gev": tf.constant(showers.energy_gev),
-        "theta_rad": tf.constant(showers.theta_rad),
-    }
+    batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad")}
     tracemalloc.start()
     try:
         for _ in range(40):

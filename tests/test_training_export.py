@@ -79,23 +79,16 @@ def test_the_weights_are_those_of_the_generator_alone(trained: Path, loaded: Any
     assert found == sum(counted)
 
 
-@pytest.mark.parametrize(
-    ("energy", "theta", "told"),
-    [
+def test_labels_up_to_the_ends_of_the_range_are_taken_and_others_refused(trained: Path, loaded: Any) -> None:
+    serve = loaded.signatures["serving_default"]
+    for energy, theta, told in (
         (500.0, 1.5, r"valid for energy_gev from 10\d.*\[500\]"),
-        (150.0, 0.1, r"valid for theta_rad from 1\..*\[0\.1\]"),
         (float("nan"), 1.5, r"energy_gev.*\[nan\]"),
-    ],
-)
-def test_labels_outside_the_training_are_refused(loaded: Any, energy: float, theta: float, told: str) -> None:
-    serve = loaded.signatures["serving_default"]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=told):
-        serve(energy_gev=tf.constant([150.0, energy]), theta_rad=tf.constant([1.5, theta]), seed=tf.constant(1))
-
-
-def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, loaded: Any) -> None:
+        (150.0, 0.1, r"valid for theta_rad from 1\..*\[0\.1\]"),
+    ):
+        with pytest.raises(tf.errors.InvalidArgumentError, match=told):
+            serve(energy_gev=tf.constant([150.0, energy]), theta_rad=tf.constant([1.5, theta]), seed=tf.constant(1))
     card = folder.read_card(trained / "model")
-    serve = loaded.signatures["serving_default"]
     made = serve(
         **{name: tf.constant(bounds) for name, bounds in card.valid_range.items()}, seed=tf.constant(2**31 - 1)
     )
@@ -104,14 +97,13 @@ def test_the_labels_at_the_ends_of_the_range_are_taken(trained: Path, loaded: An
     assert serve(energy_gev=none, theta_rad=none, seed=tf.constant(1))["cells_gev"].shape == (0, *card.geometry.shape)
 
 
-def test_the_card_travels_with_it(trained: Path, saved: Path) -> None:
+def test_the_card_travels_with_it_and_what_stands_is_left(
+    trained: Path, saved: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     document = json.loads((saved / "assets.extra/card.json").read_text())
     assert document["card"] == json.loads((trained / "model/card.json").read_text())
     assert document["model"] == folder.read_card(trained / "model").fingerprint()
     assert document["cells_unit_gev"] == 1
-
-
-def test_an_export_that_stands_is_left(trained: Path, saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = (saved).stat()
     _export(trained / "model", saved)
     assert "export stands" in capsys.readouterr().out
@@ -138,6 +130,8 @@ def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) ->
     path.write_text(path.read_text().replace('"model": "', '"model": "0'))
     with pytest.raises(InputError, match="other: the export of another model"):
         _export(trained / "model", tmp_path / "other")
+    with pytest.raises(InputError, match=r"card\.json: no such file"):
+        _export(tmp_path, tmp_path / "saved")
     for taken in (trained / "model", trained / "mc.h5"):
         with pytest.raises(InputError, match=f"{taken}: not an export"):
             _export(trained / "model", taken)
@@ -147,8 +141,3 @@ def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], capsys: p
     disk = small_disk(100)
     assert "the disk is full" in refusal(capsys, _export, trained / "model", disk / "saved")
     assert not list(disk.iterdir())
-
-
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"card\.json: no such file"):
-        _export(tmp_path, tmp_path / "saved")

@@ -72,21 +72,17 @@ def test_a_discriminator_that_is_undecided_and_sees_differences_is_not_dead() ->
         _check(guards, _table(**_COIN, spread=1e-4))
 
 
-def test_a_discriminator_is_not_dead_while_the_generator_improves() -> None:
+def test_a_discriminator_is_dead_once_the_generator_no_longer_improves() -> None:
     guards, noise = Guards(GUARDS, patience=20), np.random.default_rng(1)
     for step in range(100):
         _check(guards, _table(**_COIN, total=10 - 0.05 * step + noise.normal(0, 0.1)))
 
-
-def test_a_discriminator_is_dead_once_the_generator_stands_still() -> None:
-    guards, noise = Guards(GUARDS, patience=20), np.random.default_rng(1)
-
-    def train() -> None:
+    def stand_still() -> None:
         for _ in range(60):
             _check(guards, _table(**_COIN, total=5 + noise.normal(0, 0.1)))
 
     with pytest.raises(InputError, match=r"the discriminator is dead.*in 20 checks"):
-        train()
+        stand_still()
 
 
 @pytest.mark.parametrize("table", [_table(), _table(ecal=99.9), _table(real=0.68, fake=0.7), _table(ecal=3500.0)])

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_dataset, make_file
-from trainings import fit_layers, small_dataset
+from showers import make_dataset, make_file
+from trainings import fit_layers, same_weights
 
 from calopipe.errors import InputError
 from preprocessing.showers.manifest import ShowerManifest
@@ -27,17 +27,11 @@ from training.configs import RunOptions, named_config
 from training.engine.strategies import Team, make_strategy
 from training.folder import read_card
 from training.keeping import names_the_command
-from training.models.base import build
 from training.nodes.workers import PREEMPTED
 from training.run import loop
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.evaluations import Evaluations
 from training.run.history import History, ProgressBar
-
-
-@pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_dataset(tmp_path_factory.mktemp("keep"))
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +42,8 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         planted.setattr(ProgressBar, "update", _ending(InputError("the discriminator is dead"), step=12))
         with pytest.raises(InputError) as caught:
             fit_layers(dataset, place, "--checkpoint-steps", "5")
-    assert sorted(path.stem for path in (place / "checkpoints").glob("*.npz")) == [
-        "step-000000005",
-        "step-000000007",
-        "step-000000010",
-    ]
+    left = sorted(path.stem for path in (place / "checkpoints").glob("*.npz"))
+    assert left == [f"step-{step:09d}" for step in (5, 7, 10)]
     return place, str(caught.value)
 
 
@@ -80,12 +71,7 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
     _make_as_told(capsys.readouterr().out)
     card = read_card(output)
     assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
-    networks = build(card.config, SMALL_GEOMETRY).networks
-    with np.load(output / "checkpoints/step-000000007.npz") as state:
-        for name, network in networks.items():
-            network.load_weights(output / f"{name}.weights.h5")
-            for number, weight in enumerate(network.get_weights()):
-                np.testing.assert_array_equal(weight, state[f"network/{name}/{number}"])
+    same_weights(output, 7)
     judged = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()][-1]
     assert card.losses == judged["validation"]
     fit_layers(dataset, output)
@@ -152,24 +138,17 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: tuple[Path, str]
     assert not (tmp_path / "m/card.json").exists()
 
 
-def test_no_command_is_named_that_would_find_nothing(tmp_path: Path) -> None:
-    """Before the first checkpoint, and where the checkpoints are another training's."""
-    for left in (False, True):
-        folder.begin(tmp_path, "another" if left else "this", overwrite=True)
+def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tmp_path: Path) -> None:
+    """Not before the first checkpoint, nor where the checkpoints are another training's."""
+    for left in ("", "another", "this"):
+        folder.begin(tmp_path, left or "this", overwrite=True)
         if left:
-            (tmp_path / folder.CHECKPOINTS).mkdir()
+            (tmp_path / folder.CHECKPOINTS).mkdir(exist_ok=True)
             (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
-        with pytest.raises(InputError, match=r"^dead$"), names_the_command(tmp_path / "ds", tmp_path, "this"):
-            raise InputError("dead")
-
-
-def test_a_crash_is_itself_and_names_the_command_beside(tmp_path: Path) -> None:
-    folder.begin(tmp_path, "this", overwrite=True)
-    (tmp_path / folder.CHECKPOINTS).mkdir()
-    (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
-    with pytest.raises(RuntimeError, match="a defect") as caught, names_the_command(tmp_path, tmp_path, "this"):
-        raise RuntimeError("a defect")
-    assert caught.value.args == ("a defect",)
+        error = RuntimeError if left == "this" else InputError
+        with pytest.raises(error, match="dead") as caught, names_the_command(tmp_path / "ds", tmp_path, "this"):
+            raise error("dead")
+        assert caught.value.args == ("dead",)  # itself
     (note,) = caught.value.__notes__
     assert note.endswith("` makes a model of the best epoch so far")
 
@@ -350,18 +329,16 @@ def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.M
     for step, seconds in ((1, 9.0), (2, 2.0), (3, 9.0), (4, 2.0), (14, 11.0)):
         clock.after(step, seconds=seconds)
     assert [(step, facts["seconds"]) for step, facts in clock.saved] == [(2, 16.0), (4, 27.0), (14, 0.0)]
-    counted = _Steps(monkeypatch, checkpoint_steps=3)
-    for step in range(1, 10):
-        counted.after(step, seconds=1.0)
-    assert [step for step, _ in counted.saved] == [3, 6, 7, 9]
-    passed = _Steps(monkeypatch, checkpoint_steps=6)
-    for step in (5, 7, 12, 14, 19, 21, 24):  # of several a call; after 14, which is not judged, no multiple is new
-        passed.after(step, seconds=1.0)
-    assert [step for step, _ in passed.saved] == [7, 12, 19, 21, 24]
-    passed = _Steps(monkeypatch, checkpoint_steps=6)
-    for step in (5, 7, 14):
-        passed.after(step, seconds=1.0)
-    assert [step for step, _ in passed.saved] == [7, 14]
+    # of several a call; after 14, which is not judged, no multiple is new
+    for every, steps, saved in (
+        (3, range(1, 10), [3, 6, 7, 9]),
+        (6, (5, 7, 12, 14, 19, 21, 24), [7, 12, 19, 21, 24]),
+        (6, (5, 7, 14), [7, 14]),
+    ):
+        counted = _Steps(monkeypatch, checkpoint_steps=every)
+        for step in steps:
+            counted.after(step, seconds=1.0)
+        assert [step for step, _ in counted.saved] == saved
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from typing import Any
 
 import h5py
 import pytest
-import requests
 from servers import store
 from showers import SMALL_GEOMETRY
 from verdicts import WIDE, write_showers, write_verdict
@@ -253,10 +252,8 @@ def test_a_verdict_against_another_than_the_current_model_does_not_count(on_disk
     assert len(on_disk.history()) == 2
 
 
-def test_of_many_promoted_at_once_one_succeeds(registry: Registry, tmp_path: Path) -> None:
+def _promoted_at_once(registry: Registry, rivals: list[Candidate]) -> list[str]:
     """Each stands where the promotions are numbered, having found the same current model."""
-    (first,) = promoted(registry, tmp_path, 1)
-    rivals = [candidate(tmp_path, seed, first) for seed in range(2, 8)]
     together = Barrier(len(rivals))
 
     class Waiting(Registry):
@@ -265,29 +262,23 @@ def test_of_many_promoted_at_once_one_succeeds(registry: Registry, tmp_path: Pat
             together.wait()
 
     with ThreadPoolExecutor(len(rivals)) as threads:
-        told = list(threads.map(Waiting(registry.place).promote, rivals))
+        return list(threads.map(Waiting(registry.place).promote, rivals))
+
+
+def test_of_many_promoted_at_once_one_succeeds_and_a_step_that_is_started_twice_once(
+    registry: Registry, tmp_path: Path
+) -> None:
+    (first,) = promoted(registry, tmp_path, 1)
+    rivals = [candidate(tmp_path, seed, first) for seed in range(2, 8)]
+    told = _promoted_at_once(registry, rivals)
     assert sum(message.startswith("promoted to ") for message in told) == 1
     assert sum("another run promoted a model at the same time" in message for message in told) == len(rivals) - 1
     _, second = registry.history()
     (winner,) = [rival for rival, message in zip(rivals, told, strict=True) if message.startswith("promoted")]
     assert second.fingerprint == read_card(winner.model).fingerprint()
-
-
-def test_a_step_that_is_started_twice_promotes_once(on_disk: Registry, tmp_path: Path) -> None:
-    (first,) = promoted(on_disk, tmp_path, 1)
-    second = candidate(tmp_path, 2, first)
-    together = Barrier(2)
-
-    class Waiting(Registry):
-        def _store(self, candidate: Candidate, name: str, card: Card) -> None:
-            super()._store(candidate, name, card)
-            together.wait()
-
-    with ThreadPoolExecutor(2) as threads:
-        told = sorted(threads.map(Waiting(on_disk.place).promote, [second, second]))
-    assert told[0].startswith("promoted to ")
-    assert told[1].startswith("promotion stands")
-    assert len(on_disk.history()) == 2
+    one, two = sorted(_promoted_at_once(registry, [candidate(tmp_path, 9, winner)] * 2))
+    assert (one.partition(" to ")[0], two.partition(":")[0]) == ("promoted", "promotion stands")
+    assert len(registry.history()) == 3
 
 
 @pytest.mark.parametrize("stop", range(6))
@@ -318,27 +309,6 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
     current = on_disk.current()
     assert current is not None
     assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
-
-
-def test_a_promotion_whose_answer_was_lost_is_known_for_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The store has the document, the answer is cut, and the request that is sent again finds it there."""
-    send, cut = requests.Session.request, iter([True])
-
-    def losing(session: requests.Session, method: str, url: str, *given: Any, **named: Any) -> requests.Response:
-        answer = send(session, method, url, *given, **named)
-        if method == "POST" and "upload" in url and next(cut, False):
-            raise requests.ConnectionError("the answer was lost")
-        return answer
-
-    with store("models"):
-        path = location("gs://models/promotions/000001.json")
-        monkeypatch.setattr(requests.Session, "request", losing)
-        assert storage.create_json(path, {"id": "mine"})
-        assert next(cut, None) is None
-        assert not storage.create_json(path, {"id": "another's"})
-        assert json.loads(path.read_text()) == {"id": "mine"}
 
 
 def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
@@ -427,21 +397,17 @@ def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
         Registry(disk / "registry").require_usable()
 
 
-def test_a_damaged_promotion_is_told_of_before_anything_is_done(on_disk: Registry, tmp_path: Path) -> None:
+def test_a_damaged_promotion_is_told_of_and_other_files_beside_are_none(on_disk: Registry, tmp_path: Path) -> None:
     promoted(on_disk, tmp_path, 1)
+    for name in ("000002.json.partial", "a000003.json", "00004.json", "notes.txt"):
+        (on_disk.place / "promotions" / name).write_text("{}")
+    assert [entry.number for entry in on_disk.history()] == [1]
     path = on_disk.place / "promotions/000001.json"
     document = json.loads(path.read_text())
     del document["model"]
     path.write_text(json.dumps(document))
     with pytest.raises(InputError, match=r"000001\.json: not a whole calopipe\.promotion \(.*model"):
         on_disk.require_usable()
-
-
-def test_other_files_beside_the_promotions_are_none(on_disk: Registry, tmp_path: Path) -> None:
-    promoted(on_disk, tmp_path, 1)
-    for name in ("000002.json.partial", "a000003.json", "00004.json", "notes.txt"):
-        (on_disk.place / "promotions" / name).write_text("{}")
-    assert [entry.number for entry in on_disk.history()] == [1]
 
 
 def test_a_change_that_another_run_was_faster_than_is_not_made(
@@ -557,19 +523,16 @@ def test_a_card_whose_part_is_no_object_is_told_in_a_line(tmp_path: Path, name: 
         pytest.fail("the model was taken")
 
 
-def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone(tmp_path: Path) -> None:
+def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone_and_sums_it_up(tmp_path: Path) -> None:
     model = candidate(tmp_path, 1).model
-    fingerprint = read_card(model).fingerprint()
+    card = read_card(model)
+    fingerprint = card.fingerprint()
+    assert card.summary() == "1 steps; on the validation split: no showers"
+    assert replace(card, losses={"a": 0.123456, "b": 2.0}).summary().endswith("split: a 0.1235, b 2")
     folder.require_model(model, fingerprint)
     for name, asked in ((model, "another"), (tmp_path, fingerprint)):
         with pytest.raises(InputError, match="holds another model than the one just trained"):
             folder.require_model(name, asked)
-
-
-def test_a_card_sums_a_training_up(tmp_path: Path) -> None:
-    card = read_card(candidate(tmp_path, 1).model)
-    assert card.summary() == "1 steps; on the validation split: no showers"
-    assert replace(card, losses={"a": 0.123456, "b": 2.0}).summary().endswith("split: a 0.1235, b 2")
 
 
 def test_the_newest_checkpoint_is_one_that_is_described(tmp_path: Path) -> None:

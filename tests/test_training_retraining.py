@@ -61,15 +61,12 @@ class Site:
         if file := file_of(config):
             file.write(model)
         write_seen(model, seen_after(dataset, manifest, warm_start, earlier))
+        seen = storage.sha256_of_file(model / folder.SEEN)
         card = Card(
             request=request,
             config=config,
             geometry=manifest.geometry,
-            dataset={
-                "fingerprint": manifest.fingerprint,
-                "split_files": manifest.split_files,
-                "seen": storage.sha256_of_file(model / folder.SEEN),
-            },
+            dataset={"fingerprint": manifest.fingerprint, "split_files": manifest.split_files, "seen": seen},
             valid_range=manifest.valid_range,
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
             losses={},
@@ -82,13 +79,7 @@ class Site:
     def retrain(self, config: FitConfig = CONFIG, origin: str = FROM_INCUMBENT) -> Card:
         run = self.place / "run"
         card, incumbent = retrain(
-            self.place / "ds",
-            run / "model",
-            config,
-            self.registry,
-            origin=origin,
-            copy=run / "incumbent",
-            fit=self.fit,
+            self.place / "ds", run / "model", config, self.registry, origin=origin, copy=run / "incumbent", fit=self.fit
         )
         if incumbent is not None:
             assert read_card(run / "incumbent").fingerprint() == incumbent.fingerprint
@@ -236,7 +227,11 @@ def test_showers_with_other_labels_are_of_another_registry(site: Site) -> None:
         _require_one_detector(card, manifest, site.registry)
 
 
-def test_a_model_answers_for_its_data_settings_and_version_alone(site: Site) -> None:
+def test_a_model_answers_for_its_data_settings_and_version_alone_and_so_is_it_named(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InputError, match="--warm-start 'best' is unknown; known: incumbent, none"):
+        site.retrain(origin="best")
     card = site.retrain()
     manifest: Any = SimpleNamespace(fingerprint=card.dataset["fingerprint"])
     other: Any = SimpleNamespace(fingerprint="another")
@@ -247,22 +242,11 @@ def test_a_model_answers_for_its_data_settings_and_version_alone(site: Site) -> 
         assert not card.answers(manifest, replace(CONFIG, seed=2), origin)
         assert not replace(card, versions={"calopipe": "0.0.1"}).answers(manifest, CONFIG, origin)
         assert begun.answers(manifest, CONFIG, origin) == (origin == FROM_INCUMBENT)
-
-
-def test_a_training_is_named_by_all_that_it_is_made_of(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    card = site.retrain()
-    manifest: Any = SimpleNamespace(fingerprint="data")
-    other: Any = SimpleNamespace(fingerprint="another")
-    asked: list[Any] = [
-        (manifest, CONFIG),
-        (other, CONFIG),
-        (manifest, replace(CONFIG, seed=2)),
-        (manifest, CONFIG, card),
-    ]
+    changed = replace(CONFIG, seed=2)
+    asked: list[Any] = [(manifest, CONFIG), (other, CONFIG), (manifest, changed), (manifest, CONFIG, card)]
     names = {folder.request_fingerprint(*given) for given in asked}
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
-    names.add(folder.request_fingerprint(*asked[0]))
-    assert len(names) == 5
+    assert len(names | {folder.request_fingerprint(*asked[0])}) == 5
 
 
 @pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks
@@ -289,11 +273,6 @@ def test_a_damaged_model_is_made_again(site: Site) -> None:
     (site.place / "run/incumbent/generator.weights.h5").write_text("damaged")
     site.retrain()
     assert len(site.asked) == 3
-
-
-def test_an_origin_that_is_not_known(site: Site) -> None:
-    with pytest.raises(InputError, match="--warm-start 'best' is unknown; known: incumbent, none"):
-        site.retrain(origin="best")
 
 
 def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

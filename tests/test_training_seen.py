@@ -7,16 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import make_file, make_showers, write_file
+from showers import make_dataset, make_file, make_showers, write_file
 from trainings import fit_layers
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing.pipeline import preprocess
-from preprocessing.showers.inputs import discover
-from preprocessing.showers.manifest import Settings
 from training import folder
 from training.asked.conditions import Conditions
 from training.folder import Card, read_card
@@ -29,24 +26,19 @@ def _seen(path: Path) -> set[int]:
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
 
 
-def _fit(dataset: Path, output: Path, *, warm_start: Path) -> Card:
-    """A training of one step."""
+def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, ...] = ()) -> Card:
+    """A training of one step on the dataset of these files."""
+    dataset = output.with_name(f"{output.name}-ds")
+    make_dataset(dataset, *paths, split_files=split_files)
     fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start))
     return read_card(output)
-
-
-def _dataset(output: Path, *paths: Path, split_files: tuple[str, ...] = ()) -> Path:
-    preprocess(
-        discover([str(path) for path in paths]), output, Settings(Selection(rule=SplitRule.parse([*split_files])))
-    )
-    return output
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with Monte Carlo `mc.h5`, its dataset `ds`, and a model of it."""
     place = tmp_path_factory.mktemp("seen")
-    _dataset(place / "ds", make_file(place / "mc.h5", events=100))
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=100))
     fit_layers(place / "ds", place / "model", "--steps", "2")
     return place
 
@@ -63,7 +55,7 @@ def copy(trained: Path, tmp_path: Path) -> Path:
 def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: Path, tmp_path: Path) -> None:
     assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
-    _fit(_dataset(tmp_path / "ds", other), tmp_path / "child", warm_start=trained / "model")
+    _fit(tmp_path / "child", other, warm_start=trained / "model")
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])
     with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
@@ -72,7 +64,7 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
 
 
 def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: Path, tmp_path: Path) -> None:
-    card = _fit(_dataset(tmp_path / "ds", copy), tmp_path / "m", warm_start=trained / "model")
+    card = _fit(tmp_path / "m", copy, warm_start=trained / "model")
     assert card.trained["warm_start"]
     for model in (trained / "model", tmp_path / "m"):
         conditions = Conditions([copy], Selection("test"))
@@ -82,12 +74,11 @@ def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: 
 
 def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, copy: Path, tmp_path: Path) -> None:
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
-    dataset = _dataset(tmp_path / "ds", copy, other, split_files=("test=copy.h5",))
     with pytest.raises(InputError, match=r"--warm-start \S+: was trained on 7\d of the 120 test events"):
-        _fit(dataset, tmp_path / "m", warm_start=trained / "model")
+        _fit(tmp_path / "m", copy, other, split_files=("test=copy.h5",), warm_start=trained / "model")
     assert not (tmp_path / "m").exists()
-    swapped = _dataset(tmp_path / "swapped", copy, other, split_files=("test=other.h5",))
-    assert _fit(swapped, tmp_path / "m", warm_start=trained / "model").trained["warm_start"]
+    swapped = _fit(tmp_path / "n", copy, other, split_files=("test=other.h5",), warm_start=trained / "model")
+    assert swapped.trained["warm_start"]
 
 
 def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, tmp_path: Path) -> None:
@@ -99,7 +90,7 @@ def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, 
     with pytest.raises(InputError, match="does not say which events it was trained on"):
         generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")
     with pytest.raises(InputError, match=r"--warm-start .* does not say which events it was trained on"):
-        _fit(trained / "ds", tmp_path / "m", warm_start=tmp_path / "old")
+        _fit(tmp_path / "m", trained / "mc.h5", warm_start=tmp_path / "old")
 
 
 def test_what_was_seen_goes_with_the_model_and_is_checked(trained: Path, tmp_path: Path) -> None:

@@ -34,22 +34,16 @@ from training.nodes.workers import most_telling
 
 _DNS_LABEL = 63
 _SETTINGS: dict[str, Any] = {
-    "nodes": 2,
-    "image": "i:1",
-    "arguments": ["fit", "--output", "/data/$(m)"],
-    "resources": {"cpu": "4"},
-    "runtime": "calopipe",
-}
+    "nodes": 2, "image": "i:1", "resources": {"cpu": "4"}, "runtime": "calopipe",
+    "arguments": ["fit", "--output", "/data/$(m) $$HOME $"],
+}  # fmt: skip
 
 
-def test_a_training_has_one_name_and_two_have_two() -> None:
+def test_names_are_those_of_the_training_and_of_jobsets_pods() -> None:
     assert job_name("a") == job_name("a")
     assert job_name("a") != job_name("b")
     # of a pod of a thousand, as JobSet names them: the longest name that is made of it
     assert len(f"{job_name('a')}-node-0-999-abcde") <= _DNS_LABEL
-
-
-def test_workers_are_addressed_as_jobset_names_their_pods() -> None:
     assert addresses("job", 2) == ["job-node-0-0.job:2222", "job-node-0-1.job:2222"]
 
 
@@ -68,12 +62,9 @@ def test_each_node_is_promised_what_it_may_use_under_the_runtime_that_is_named()
     assert (spec["trainer"]["numNodes"], spec["trainer"]["image"]) == (3, "i:1")
     assert spec["trainer"]["resourcesPerNode"] == {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
     assert spec["trainer"]["args"][-1].count(",") == 2
-
-
-def test_the_manifest_is_json_and_leaves_nothing_to_expand() -> None:
     trainer = json.loads(json.dumps(manifest("job", **_SETTINGS)))["spec"]["trainer"]
-    assert trainer["args"] == [
-        "fit", "--output", "/data/$$(m)", "--hosts", "job-node-0-0.job:2222,job-node-0-1.job:2222"
+    assert trainer["args"] == [  # which leave nothing to expand
+        "fit", "--output", "/data/$$(m) $$$$HOME $$", "--hosts", "job-node-0-0.job:2222,job-node-0-1.job:2222"
     ]  # fmt: skip
 
 
@@ -104,25 +95,32 @@ def test_of_the_pods_of_a_worker_the_newest_counts() -> None:
     assert {index: found.metadata.name for index, found in workers(pods).items()} == {0: "new", 1: "other"}
 
 
-def test_a_pod_that_finds_no_node_says_why() -> None:
-    lacking = V1PodCondition(type="PodScheduled", status="False", message="0/3 nodes: Insufficient nvidia.com/gpu")
-    pod = V1Pod(status=V1PodStatus(phase="Pending", conditions=[lacking]))
-    assert pod_state(pod) == "waits for a node: 0/3 nodes: Insufficient nvidia.com/gpu"
-    assert pod_state(V1Pod(status=V1PodStatus(phase="Pending"))) == "pending"
-    state = V1ContainerState(waiting=V1ContainerStateWaiting(reason="ContainerCreating"))
-    node = V1ContainerStatus(name="node", image="", image_id="", ready=False, restart_count=0, state=state)
-    assert pod_state(V1Pod(status=V1PodStatus(phase="Pending", container_statuses=[node]))) == (
-        "waits: ContainerCreating"
+def _container(**state: Any) -> V1ContainerStatus:
+    return V1ContainerStatus(
+        name="node", image="", image_id="", ready=False, restart_count=0, state=V1ContainerState(**state)
     )
 
 
-def test_a_pod_that_its_node_did_not_take_says_why() -> None:
-    """A kubelet leaves the container of such a pod as it was, waiting."""
-    waiting = V1ContainerState(waiting=V1ContainerStateWaiting(reason="PodInitializing"))
-    node = V1ContainerStatus(name="node", image="", image_id="", ready=False, restart_count=0, state=waiting)
-    said = "Pod was rejected: Node didn't have enough resource: cpu"
-    pod = V1Pod(status=V1PodStatus(phase="Failed", message=said, container_statuses=[node]))
-    assert pod_state(pod) == f"failed: {said}"
+_LACKING = V1PodCondition(type="PodScheduled", status="False", message="0/3 nodes: Insufficient nvidia.com/gpu")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({"phase": "Pending", "conditions": [_LACKING]}, "waits for a node: 0/3 nodes: Insufficient nvidia.com/gpu"),
+        ({"phase": "Pending"}, "pending"),
+        ({"phase": "Pending", "container_statuses": [_container(waiting=V1ContainerStateWaiting(reason="Creating"))]},
+         "waits: Creating"),
+        # not taken by its node: a kubelet leaves the container of such a pod as it was, waiting
+        ({"phase": "Failed", "message": "Pod was rejected: cpu",
+          "container_statuses": [_container(waiting=V1ContainerStateWaiting(reason="PodInitializing"))]},
+         "failed: Pod was rejected: cpu"),
+    ],
+)  # fmt: skip
+def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], told: str) -> None:
+    pod = V1Pod(status=V1PodStatus(**status))
+    assert pod_state(pod) == told
+    assert worker_end(pod) is None
 
 
 @pytest.mark.parametrize("wrong", [{"nodes": 0}, {"deadline_s": 0.0}])
@@ -153,12 +151,10 @@ def _worker(index: int, *, code: int | None = None, reason: str = "Error", messa
 
 
 def test_a_worker_has_ended_when_its_own_container_has() -> None:
-    assert worker_end(_worker(0)) is None
+    assert (worker_end(_worker(0)), pod_state(_worker(0))) == (None, "running")
     end = worker_end(_worker(0, code=3))
     assert end is not None
     assert end.exit_code == 3
-    assert worker_end(V1Pod(status=V1PodStatus(phase="Pending"))) is None
-    assert pod_state(_worker(0)) == "running"
 
 
 def test_a_line_of_a_log_is_printed_once_wherever_two_looks_overlap(
@@ -166,12 +162,9 @@ def test_a_line_of_a_log_is_printed_once_wherever_two_looks_overlap(
 ) -> None:
     """By a clock of its own: each look asks for all that was written since the last that was answered, and more."""
     looks: list[tuple[float, list[str] | None, list[str]]] = [
-        (100.0, ["1 a", "1 b"], ["a", "b"]),
-        (112.7, ["1 a", "1 b", "1 b", "2 d"], ["b", "d"]),
-        (120.0, None, []),
-        (130.0, ["2 d"], []),
-        (135.0, ["2 d", "3 e e", "3"], ["e e", ""]),
-    ]
+        (100.0, ["1 a", "1 b"], ["a", "b"]), (112.7, ["1 a", "1 b", "1 b", "2 d"], ["b", "d"]), (120.0, None, []),
+        (130.0, ["2 d"], []), (135.0, ["2 d", "3 e e", "3"], ["e e", ""]),
+    ]  # fmt: skip
     clock, asked = [0.0], list[dict[str, Any]]()
     answers = [answer for _, answer, _ in looks]
 
@@ -291,20 +284,16 @@ def test_a_job_that_is_there_is_followed_or_made_anew(earlier: dict[str, Any] | 
     assert job.get("metadata", {}).get("ownerReferences") == ([{"uid": "u"}] if "create" in done else None)
 
 
-def test_a_job_that_changes_as_it_is_taken_up_is_read_again() -> None:
+def test_a_job_that_changes_as_it_is_taken_up_is_read_again_and_one_of_another_request_left() -> None:
     kept = _Kept(_job(), lost=1)
     trainjob._attach(kept, _job(), {"uid": "u"}, kept)  # type: ignore[arg-type]
     assert kept.done == ["own by u", "pause", "own by u"]
     kept = _Kept(_job())
     assert trainjob._attach(kept, _job(), None, kept) is kept.job  # type: ignore[arg-type]
-    assert kept.done == []
-
-
-def test_a_job_of_another_request_that_goes_on_is_left_alone() -> None:
-    kept = _Kept(_job(nodes=3))
+    other = _Kept(_job(nodes=3))
     with pytest.raises(InputError, match="TrainJob j in namespace team runs this training with another image"):
-        trainjob._attach(kept, _job(), None, kept)  # type: ignore[arg-type]
-    assert kept.done == []
+        trainjob._attach(other, _job(), None, other)  # type: ignore[arg-type]
+    assert (kept.done, other.done) == ([], [])
 
 
 @pytest.mark.parametrize("now", [None, _job(uid="2"), _job(uid="1", deletionTimestamp="now")])
@@ -549,13 +538,12 @@ def test_a_log_that_cannot_be_read_stops_nothing_and_is_told_of_once(
 
 
 def test_the_pod_of_a_step_is_known_by_its_name_and_its_uid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KFP_POD_NAME", "step")
-    monkeypatch.delenv("KFP_POD_UID", raising=False)
-    assert this_pod() is None
-    monkeypatch.setenv("KFP_POD_UID", "u")
-    assert this_pod() == {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"}
-    monkeypatch.delenv("KFP_POD_NAME")
-    assert this_pod() is None
+    whole = {"KFP_POD_NAME": "step", "KFP_POD_UID": "u"}
+    for given in ({}, {"KFP_POD_NAME": "step"}, {"KFP_POD_UID": "u"}, whole):
+        for name in whole:
+            monkeypatch.setenv(name, given[name]) if name in given else monkeypatch.delenv(name, raising=False)
+        expected = {"apiVersion": "v1", "kind": "Pod", "name": "step", "uid": "u"} if given == whole else None
+        assert this_pod() == expected
 
 
 @pytest.mark.parametrize(("context", "namespace"), [({}, "default"), ({"namespace": "team"}, "team")])

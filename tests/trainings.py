@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 from flows import write_flow
-from showers import make_dataset, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file
 
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
@@ -23,6 +24,7 @@ from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.folder import read_card
+from training.models.base import build
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
 _SMALL = {
@@ -86,6 +88,24 @@ def same_training(found: Path, expected: Path) -> None:
         for name in ("seconds", "images_per_s", "evaluation_seconds"):
             entry.pop(name, None)
     assert histories[0] == histories[1]
+
+
+def same_weights(model: Path, step: int) -> None:
+    """The weights of a model of showers are those of its checkpoint of that step, and of no other."""
+    checkpoints = sorted((model / "checkpoints").glob("*.npz"))
+    networks, same = build(read_card(model).config, SMALL_GEOMETRY).networks, []
+    for name, network in networks.items():
+        network.load_weights(model / f"{name}.weights.h5")
+    for path in checkpoints:
+        with np.load(path) as state:
+            if all(
+                np.array_equal(weight, state[f"network/{name}/{number}"])
+                for name, network in networks.items()
+                for number, weight in enumerate(network.get_weights())
+            ):
+                same.append(int(path.stem.partition("-")[2]))
+    assert len(checkpoints) > 1
+    assert same == [step]
 
 
 def command_line(dataset: Path, output: Path, *more: str) -> list[str]:
