@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -176,14 +177,26 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
 
 
 def _distance(geometry: Geometry, layer: int, place: int, axis_mm: Any = (0.0, 0.0)) -> float:
-    """A cell's distance from the axis: of the nearest of its squares, in units of their side; in rings in cells."""
+    """A cell's distance from the axis: of a square that is hit as often, in units of its side; in rings in cells."""
     where, size = positions(geometry), geometry.layers[layer].size_mm
     away = where.x_mm[layer, place] - axis_mm[0], where.y_mm[layer, place] - axis_mm[1]
     if size is None:
         return math.hypot(*away, where.ring_mm[layer, place]) / geometry.cell_mm
-    ends = [(side - min(size)) / 2 for side in size]
-    nearest = [min(max(-end, each), end) for each, end in zip(away, ends, strict=True)]
-    return math.dist(away, nearest) / min(size)
+    return _of_squares(away, size)
+
+
+def _of_squares(away: Sequence[float], size: tuple[float, float]) -> float:
+    """The distance, in shorter sides, of the square that is hit as often as a cell of `size` in mm whose middle is so
+    far `away`, where chances fall with the cube: square for square, from the nearest on.
+    """
+    side, length = min(size), max(size) / min(size)
+    number = int(np.ceil(length - 1e-3))
+    nearest = [max((abs(each) - (whole - side) / 2) / side, 0) for each, whole in zip(away, size, strict=True)]
+    chances = 0.0
+    for further in np.linspace(0, length - 1, number):
+        square = [each + further * (whole > side) for each, whole in zip(nearest, size, strict=True)]
+        chances += length / number / max(math.hypot(*square), 1e-6) ** 3
+    return float(chances ** (-1 / 3))
 
 
 def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
@@ -318,14 +331,8 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
         np.testing.assert_array_equal(proposed, np.arange(81 * 81))
 
 
-def _squares(size: tuple[float, float]) -> FloatArray:
-    """Middles (K, 2), in mm from a cell's middle, of some of the squares of its shorter side that it consists of."""
-    ends = (np.array(size) - min(size)) / 2
-    return np.stack(np.meshgrid(*(np.linspace(-end, end, 241 if end else 1) for end in ends)), -1).reshape(-1, 2)
-
-
-def test_a_cell_is_as_far_as_the_nearest_of_its_squares() -> None:
-    """In units of their side; and the lattice as near as cells can be to an axis in its middle cell.
+def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
+    """And the lattice is as near as cells can be to an axis in its middle cell.
 
     Odd numbers of cells have one in the middle: the lattice about it is the layer itself.
     """
@@ -333,15 +340,26 @@ def test_a_cell_is_as_far_as_the_nearest_of_its_squares() -> None:
     assert mesh.lattice_shape == (9, 7)
     there, axis = positions(mesh.geometry), np.array([1.3, -0.4])
     for layer, size in enumerate(_OBLONG):
-        squares = np.stack([there.x_mm[layer], there.y_mm[layer]], -1)[:, None] + _squares(size)
-        nearest = np.hypot(*(squares - axis).T).min(0) / min(size)
-        away = (np.stack([mesh.x[layer], mesh.y[layer]]) - axis[:, None] / mesh.geometry.cell_mm).astype(np.float32)
+        middle = np.stack([there.x_mm[layer], there.y_mm[layer]], -1)
+        away = ((middle - axis) / mesh.geometry.cell_mm).T.astype(np.float32)
         *along, seen = mesh.seen(*away, np.zeros(63, np.float32), np.full(63, layer))
         np.testing.assert_allclose(along, away * mesh.geometry.cell_mm / min(size), rtol=1e-5)
-        np.testing.assert_allclose(seen, nearest, atol=0.02)  # squares lie up to .05 mm apart
-        axes = np.stack(np.meshgrid(*(np.linspace(-each / 2, each / 2, 25) for each in size)), -1).reshape(-1, 2)
-        away = np.hypot(*(squares[:, :, None] - axes).T).min((0, 1)) / min(size)
-        np.testing.assert_allclose(mesh.lattice_radius()[layer], away, atol=0.02)
+        np.testing.assert_allclose(seen, [_of_squares(each - axis, size) for each in middle], rtol=1e-4)
+        axes = np.stack(np.meshgrid(*(np.linspace(-each / 2, each / 2, 5) for each in size)), -1).reshape(-1, 2)
+        least = [min(_of_squares(each - place, size) for place in axes) for each in middle]
+        np.testing.assert_allclose(mesh.lattice_radius()[layer], least, atol=1e-4)
+
+
+def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_squares() -> None:
+    mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (40, 4), size_mm=(5.0, 45.0))] * 2, 0.001))
+    for gap, close in ((6.0, False), (2e4, True)):  # in shorter sides, to the nearest square
+        away = np.array([[gap, 0], [0, gap + 4]], np.float32) * 5 / mesh.geometry.cell_mm
+        side, end = mesh.seen(*away.T, np.zeros(2, np.float32), np.zeros(2, int))[2].numpy()
+        assert side < end < gap
+        if close:
+            np.testing.assert_allclose([side, end], gap / 9 ** (1 / 3), rtol=1e-3)
+        else:
+            assert end > 1.2 * side
 
 
 def test_squares_of_one_size_are_as_far_as_they_are() -> None:

@@ -45,9 +45,9 @@ def test_totals_by_hand() -> None:
     np.testing.assert_array_equal(there, 1)
     layers = cells.sum((1, 2), dtype=np.float64)
     expected = np.empty_like(found, np.float64)
-    expected[:, 0] = np.log(layers.sum(1) * _UNIT / energy)
+    expected[:, LAYERS - 1] = np.log(layers.sum(1) * _UNIT / energy)
     for layer in range(LAYERS - 1):
-        expected[:, 1 + layer] = np.log(layers[:, layer] / layers[:, layer + 1 :].sum(1))  # the logit of its share
+        expected[:, layer] = np.log(layers[:, layer] / layers[:, layer + 1 :].sum(1))  # the logit of its share
     expected[:, LAYERS : LAYERS + 4] = axis.offset
     for number, name in enumerate(totals.BUDGETS):
         whole = sums.numpy()[..., SUMS.index(name)].sum(1, dtype=np.float64)
@@ -120,8 +120,8 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     known = totals.defined(there).numpy()
     last = LAYERS - 1 - np.argmax(expected[:, ::-1] > 0, axis=1)
     for layer in range(LAYERS - 1):
-        np.testing.assert_array_equal(known[:, 1 + layer], (expected[:, layer] > 0) & (layer < last))
-    assert known[:, LAYERS:].all()
+        np.testing.assert_array_equal(known[:, layer], (expected[:, layer] > 0) & (layer < last))
+    assert known[:, LAYERS - 1 :].all()
     for other in (-3.0, 4.0):
         moved = tf.where(known > 0, values, other)
         layer_energy, _, _ = totals.layers_of(moved, there, tf.constant(energy))
@@ -137,9 +137,9 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
     left = np.ones(len(energy))
     for layer in range(LAYERS - 1):
-        share = totals.share_taken(tf.constant(normal), tf.constant(layer + 1), terms, store).numpy()
+        share = totals.share_taken(tf.constant(normal), tf.constant(layer), terms, store).numpy()
         own = left * np.where(layer == last, 1, share) * (expected[:, layer] > 0)
-        inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 2] < 3.9).all(1)
+        inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 1] < 3.9).all(1)
         assert inside.mean() > 0.3
         np.testing.assert_allclose(own[inside], held[inside, layer], rtol=5e-3, atol=1e-5)
         left = left - own

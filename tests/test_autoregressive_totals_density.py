@@ -11,14 +11,15 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
 from training.models.autoregressive.densities import draw_mixture, mixture_of
-from training.models.autoregressive.totals_density import TotalsDensity, _ahead, _Layers
+from training.models.autoregressive.totals_density import TotalsDensity, _ahead, _Layers, _shape
 from training.models.randomness import box_muller
 from training.onnx_graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 
 
-_TOTALS, _LAYERS = 11, 7  # more layers than a total is given one by one
+_TOTALS, _LAYERS = 12, 8  # more layers than a total is given one by one, and than hats
+_OF_FEW_LAYERS = [(_TOTALS, _LAYERS), (5, 2), (4, 1)]
 
 
 @pytest.fixture
@@ -35,7 +36,9 @@ def _inputs(rows: int, totals: int = _TOTALS, layers: int = _LAYERS) -> tuple[tf
     """Totals, layers that are there, the shares that they hold, labels."""
     rng = np.random.default_rng(7)
     normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (totals, 3))
-    there = tf.constant(rng.integers(0, 2, (rows, layers)), tf.float32)
+    there = rng.integers(0, 2, (rows, layers))
+    there[there.sum(1) == 0, 0] = 1  # no shower is all empty
+    there = tf.constant(there, tf.float32)
     return normal, there, _shares(normal, there), labels
 
 
@@ -48,7 +51,7 @@ def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
     left, shares = np.ones(len(there)), np.zeros(there.shape)
     for layer in range(there.shape[1]):
         last = there.numpy()[:, layer + 1 :].sum(1) == 0
-        taken = np.where(last, 1, _taken(values, layer + 1)) if layer + 1 < there.shape[1] else 1
+        taken = np.where(last, 1, _taken(values, layer)) if layer + 1 < there.shape[1] else 1
         shares[:, layer] = left * taken * there.numpy()[:, layer]
         left = left - shares[:, layer]
     return tf.constant(shares, tf.float32)
@@ -56,13 +59,15 @@ def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
 
 def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
-    steps, share = tf.range(density.layers_seen), _shares(values, there)
+    steps, share = tf.range(density.layers_seen - 1), _shares(values, there)
     of_layers = density._of_layers(values, _Layers(there, share, _ahead(there)), labels, steps)
-    others = density._others(density._known(values, labels), tf.range(density.totals - density.layers_seen))
+    others = density._of_others(
+        values, density._told(values, share, labels), tf.range(density.layers_seen - 1, density.totals)
+    )
     return list(mixture_of(tf.concat([of_layers, others], 0)))
 
 
-@pytest.mark.parametrize(("totals", "layers"), [(_TOTALS, _LAYERS), (4, 1)])
+@pytest.mark.parametrize(("totals", "layers"), _OF_FEW_LAYERS)
 def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int, layers: int) -> None:
     density = _density(totals, layers)
     uneven(density.trainable_weights, 0.3)
@@ -76,7 +81,7 @@ def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int,
 
 
 def test_a_layer_is_told_which_are_there_after_it_and_what_the_four_before_hold(density: TotalsDensity) -> None:
-    """Number k is of layer k - 1, and number 0 of the whole shower: of the first two layers."""
+    """And the other totals, what all layers hold."""
     uneven(density.trainable_weights, 0.3)
     normal, there, share, labels = _inputs(8)
     usual = density.log_density(normal, there, share, labels).numpy()
@@ -87,10 +92,11 @@ def test_a_layer_is_told_which_are_there_after_it_and_what_the_four_before_hold(
             (np.abs(density.log_density(normal, *given, labels).numpy() - usual) > 1e-5).any(0)
             for given in ((other, share), (there, more))
         )
-        of_layers = [layer < 2 if number == 0 else layer >= number - 1 for number in range(_LAYERS)]
-        np.testing.assert_array_equal(after[:_LAYERS], of_layers)
-        np.testing.assert_array_equal(before[:_LAYERS], [1 <= number - 1 - layer <= 4 for number in range(_LAYERS)])
-        assert not (after | before)[_LAYERS:].any()
+        numbers = np.arange(_LAYERS - 1)
+        np.testing.assert_array_equal(after[: _LAYERS - 1], numbers <= layer)
+        np.testing.assert_array_equal(before[: _LAYERS - 1], (layer < numbers) & (numbers <= layer + 4))
+        assert before[_LAYERS - 1 :].all()
+        assert not after[_LAYERS - 1 :].any()
 
 
 def test_what_is_to_come_is_counted_by_hand() -> None:
@@ -100,6 +106,31 @@ def test_what_is_to_come_is_counted_by_hand() -> None:
         later = [k - layer for k in range(layer + 1, 12) if there[shower, k]]
         expected = [np.log(len(later) + 0.5) - 2, 4 * max(later, default=0) / 12 - 1, min([*later, 8]) / 4]
         np.testing.assert_allclose(found[shower, layer], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_where_along_the_depth_the_energy_is_by_hand() -> None:
+    """Of 11 layers, at 0, 1/11, ...; a group is of the layers about every second one, by linear interpolation."""
+    share = np.random.default_rng(1).dirichlet(np.ones(11), 30).astype(np.float32)
+    share[0] = np.eye(11)[4]  # all in one layer
+    found = _shape(tf.constant(share)).numpy()
+    for held, (mean, width, *groups) in zip(share.astype(np.float64), found, strict=True):
+        depth = np.average(np.arange(11), weights=held)
+        spread = np.sqrt(np.cov(np.arange(11), aweights=held, ddof=0))
+        np.testing.assert_allclose([mean, width], [4 * depth / 11 - 1, 8 * spread / 11 - 1], atol=1e-5)
+        padded = np.pad(held, 1)
+        expected = [padded[k - 1] / 2 + padded[k] + padded[k + 1] / 2 for k in range(1, 12, 2)]
+        np.testing.assert_allclose(groups, np.log(np.array(expected) + 1e-4) / 2 + 1, rtol=1e-4, atol=1e-5)
+
+
+def test_sums_over_the_layers_by_hand() -> None:
+    """Of the numbers of 11 layers, about every second one, and of width 1 if they are independent and normal."""
+    density = _density(16, 12)
+    normal = np.random.default_rng(1).normal(size=(30, 16)).astype(np.float32)
+    told = density._told(tf.constant(normal), tf.ones([30, 12]) / 12, tf.zeros([30, 3])).numpy()
+    padded = np.pad(normal[:, :11], [(0, 0), (1, 1)])
+    expected = [padded[:, k - 1] / 2 + padded[:, k] + padded[:, k + 1] / 2 for k in range(1, 12, 2)]
+    width = np.sqrt([1.25, 1.5, 1.5, 1.5, 1.5, 1.25])
+    np.testing.assert_allclose(told[:, :6], np.stack(expected, 1) / width, atol=1e-5)
 
 
 def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensity) -> None:
@@ -157,18 +188,20 @@ def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> 
         assert np.trapezoid(found.astype(np.float64), grid) == pytest.approx(1, abs=2e-3)
 
 
-def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: TotalsDensity) -> None:
+@pytest.mark.parametrize(("totals", "layers"), _OF_FEW_LAYERS)
+def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(totals: int, layers: int) -> None:
     """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
+    density = _density(totals, layers)
     uneven(density.trainable_weights, 0.3)
-    _, there, _, labels = _inputs(50)
+    _, there, _, labels = _inputs(50, totals, layers)
     rng = np.random.default_rng(5)
-    choice = tf.constant(rng.random((50, _TOTALS)), tf.float32)
+    choice = tf.constant(rng.random((50, totals)), tf.float32)
     normal, known = (
-        tf.constant(each, tf.float32) for each in (rng.normal(size=(50, _TOTALS)), rng.random((50, _TOTALS)) < 0.8)
+        tf.constant(each, tf.float32) for each in (rng.normal(size=(50, totals)), rng.random((50, totals)) < 0.8)
     )
     drawn = density.sample(there, known, labels, choice, normal, share_taken=_taken)
     weights, means, widths = mixtures = _mixtures(density, drawn, there, labels)
-    for k in range(_TOTALS):
+    for k in range(totals):
         expected = draw_mixture(*(each[k] for each in mixtures), choice[:, k], normal[:, k]) * known[:, k]
         np.testing.assert_allclose(drawn[:, k], expected, rtol=1e-4, atol=1e-4)
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
@@ -178,7 +211,6 @@ def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(density: T
 
 
 def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
-    """An index before the first is the last one in ONNX, and none in TensorFlow."""
     onnxruntime = pytest.importorskip("onnxruntime")
     uneven(density.trainable_weights, 0.3)
     _, there, _, labels = _inputs(50)

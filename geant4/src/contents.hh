@@ -15,6 +15,7 @@ namespace calopipe {
 constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
 constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kSharesBefore = 2;
 constexpr int kLayersBefore = 4, kToCome = 3;  // what a layer's total is told of the layers before it and after it
+constexpr int kHats = 6, kShape = 2 + kHats;   // where a layer is; where among the layers a shower's energy is
 constexpr int kPlaceNumbers = 16, kNear = 9, kMetNumbers = 4 + 2 * kNear + kSharesBefore + kPlaceNumbers;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
 constexpr int kCases = 3, kDraws = 256, kFewestDraws = 32, kBlock = 4, kLayerBlocks = 3;

@@ -52,7 +52,17 @@ Distance LayerFrame::seen(int place) const {
   dy /= short_side;
   const float* spare = mesh.spare.data() + 2 * layer;
   const float x = std::max(std::abs(dx) - spare[0], 0.0f), y = std::max(std::abs(dy) - spare[1], 0.0f);
-  return {dx, dy, ring, std::sqrt(x * x + y * y + ring * ring)};
+  const float longer = 2 * std::max(spare[0], spare[1]);
+  if (longer == 0) return {dx, dy, ring, std::sqrt(x * x + y * y + ring * ring)};
+  const float squares = std::ceil(longer - 1e-3f) + 1;
+  const float step = 2 / std::max(squares - 1, 1.0f);
+  float sum = 0;
+  for (float k = 0; k < squares; ++k) {
+    const float away[] = {x + k * step * spare[0], y + k * step * spare[1]};
+    const float squared = std::max(away[0] * away[0] + away[1] * away[1], 1e-12f);
+    sum += (1 + longer) / squares / (squared * std::sqrt(squared));
+  }
+  return {dx, dy, ring, 1 / std::cbrt(sum)};
 }
 
 float LayerFrame::prior(const Numbers& table, float radius) const {

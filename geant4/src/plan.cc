@@ -47,7 +47,7 @@ void promise(const Model::Contents& model, const Asked& asked, const Totals& tot
   for (std::size_t layer = 0; layer < layers; ++layer) {
     variance += share[layer] * (static_cast<float>(layer) - depth) * (static_cast<float>(layer) - depth);
   }
-  Numbers of_shower = {asked.terms[1],      asked.terms[2], totals.values[0], depth,
+  Numbers of_shower = {asked.terms[1],      asked.terms[2], totals.response(), depth,
                        std::sqrt(variance), offset[1],      offset[3]};
   for (std::size_t k = 0; k < kBudgets; ++k) {
     of_shower.push_back(std::log(plan.budgets[k] / plan.layers[0].expected[k]));

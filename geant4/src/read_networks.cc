@@ -65,8 +65,7 @@ Ladder ladder(const TensorFile& file, const std::string& name, int steps, int in
 }
 
 Chain chain(const TensorFile& file, const std::string& name, int steps, int labels) {
-  constexpr int kHats = 6;
-  const int inputs = 4 + 2 + 1 + 3 + kLayersBefore + kToCome + labels + 1 + kHats,
+  const int inputs = 4 + 2 + 3 + kLayersBefore + kToCome + labels + kHats,
             outputs = mixture_numbers(file, name + ".last");
   const auto shape = file.shape(name + ".first");
   if (shape.size() != 2 || shape[1] < 1 || shape[1] > 4096) refuse(name + ".first");
@@ -80,15 +79,12 @@ Chain chain(const TensorFile& file, const std::string& name, int steps, int labe
                   dense(width, outputs, last.data(), nullptr)};
   const auto first_bias = file.floats(name + ".first_bias", {size(steps), 1, size(width)});
   const auto last_bias = file.floats(name + ".last_bias", {size(steps), 1, size(outputs)});
-  const auto hats = interpolated(std::max(steps - 1, 1), kHats);
+  found.where = interpolated(steps, kHats);
   for (int step = 0; step < steps; ++step) {
-    std::vector<float> one(size(padded(width))), two(size(padded(outputs))), where(1 + kHats);
+    std::vector<float> one(size(padded(width))), two(size(padded(outputs)));
     std::copy_n(first_bias.begin() + step * width, width, one.begin());
     std::copy_n(last_bias.begin() + step * outputs, outputs, two.begin());
-    where[0] = step == 0;
-    if (step > 0) std::copy(hats[size(step - 1)].begin(), hats[size(step - 1)].end(), where.begin() + 1);
     found.biases.push_back({one, two});
-    found.where.push_back(where);
   }
   return found;
 }
@@ -116,10 +112,10 @@ CellDensity cell_density(const TensorFile& file, const std::string& name, int co
 void read_networks(const TensorFile& file, Model::Contents& model) {
   const int layers = model.mesh.layers, labels = 4 + model.more();
   model.presence = ladder(file, "totals.presence", layers, layers + labels, 1);
-  model.of_layers = chain(file, "totals.of_layers", layers, labels);
-  const int others = kOffsets + kBudgets;
-  model.others =
-      ladder(file, "totals.others", others, others + 7 + labels, mixture_numbers(file, "totals.others.last"));
+  model.of_layers = chain(file, "totals.of_layers", std::max(layers - 1, 1), labels);
+  const int others = 1 + kOffsets + kBudgets;
+  model.others = ladder(file, "totals.others", others, others + kHats + kShape + labels,
+                        mixture_numbers(file, "totals.others.last"));
   const int offsets = 2 * model.mesh.groups() + labels + 6;
   const int even = static_cast<int>(model.constants.context_mean[0].size());
   const int odd = static_cast<int>(model.constants.context_mean[1].size());

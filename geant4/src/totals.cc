@@ -39,31 +39,29 @@ class NormalTotals {
 
   Numbers drawn(const Numbers& there, const float* choice, const float* one, const float* two) {
     Numbers drawn(static_cast<std::size_t>(totals_)), share(there.size());
+    const auto draw = [&](std::size_t k, const Dense& last) {
+      drawn[k] = draw_mixture(outputs_.data(), last.outputs / 3, choice[k], box_muller(one[k], two[k]));
+    };
+    const std::size_t first = there.size() - 1;  // the last layer takes what is left
     float later = 0, left = 1;
     for (const float each : there) later += each;
-    for (int k = 0; k < totals_; ++k) {
-      if (k < layers_) {
-        give_chain(drawn, there, share, k);
-        const auto& biases = model_.of_layers.biases[static_cast<std::size_t>(k)];
-        step(model_.of_layers.layers, biases[0].data(), biases[1].data());
-      } else {
-        give_others(drawn);
-        step(model_.others[static_cast<std::size_t>(k - layers_)], nullptr, nullptr);
+    for (std::size_t k = 0; k < first; ++k) {
+      later -= there[k];
+      if (there[k] == 0) continue;
+      if (later > 0) {
+        give_chain(drawn, there, share, static_cast<int>(k));
+        step(model_.of_layers.layers, model_.of_layers.biases[k][0].data(), model_.of_layers.biases[k][1].data());
+        draw(k, model_.of_layers.layers[2]);
       }
-      bool known = true;
-      if (k >= 1 && k < layers_) {  // the logit of layer k - 1
-        later -= there[static_cast<std::size_t>(k - 1)];
-        known = there[static_cast<std::size_t>(k - 1)] > 0 && later > 0;
-      }
-      const int components = (k < layers_ ? model_.of_layers.layers[2] : model_.others[0][2]).outputs / 3;
-      const float normal = box_muller(one[k], two[k]);
-      if (known) drawn[static_cast<std::size_t>(k)] = draw_mixture(outputs_.data(), components, choice[k], normal);
-      if (k >= 1 && k < layers_) {
-        const float taken = later > 0 ? sigmoid(copula_.total(drawn, static_cast<std::size_t>(k))) : 1.0f;
-        float& held = share[static_cast<std::size_t>(k - 1)];
-        held = left * taken * there[static_cast<std::size_t>(k - 1)];
-        left -= held;
-      }
+      share[k] = left * (later > 0 ? sigmoid(copula_.total(drawn, k)) : 1.0f);
+      left -= share[k];
+    }
+    share.back() = left;
+    give_others(drawn, share);
+    for (std::size_t k = first; k < drawn.size(); ++k) {
+      step(model_.others[k - first], nullptr, nullptr);
+      draw(k, model_.others[0][2]);
+      inputs_[k - first] = drawn[k];
     }
     return drawn;
   }
@@ -77,17 +75,15 @@ class NormalTotals {
     float sum = 0, moment = 0;
     for (int j = 0; j < k; ++j) {
       sum += drawn[at(j)];
-      moment += drawn[at(j)] * (static_cast<float>(j) / static_cast<float>(layers_));
+      moment += drawn[at(j)] * (static_cast<float>(j) / static_cast<float>(layers_ - 1));
     }
     const float before = std::sqrt(static_cast<float>(std::max(k, 1)));
-    inputs_.insert(inputs_.end(), {sum / before, moment / before, k > 0 ? drawn[0] : 0.0f});
-    for (int layer = k - 1; layer < k + 2; ++layer) {
-      inputs_.push_back(layer >= 0 && layer < layers_ ? there[at(layer)] - 1.0f : 0.0f);
-    }
-    for (int layer = k - 1 - kLayersBefore; layer < k - 1; ++layer) {
+    inputs_.insert(inputs_.end(), {sum / before, moment / before});
+    for (int layer = k; layer < k + 3; ++layer) inputs_.push_back(layer < layers_ ? there[at(layer)] - 1.0f : 0.0f);
+    for (int layer = k - kLayersBefore; layer < k; ++layer) {
       inputs_.push_back(std::log((layer >= 0 ? share[at(layer)] : 0.0f) + 1e-4f) / 2 + 2);
     }
-    give_to_come(there, k - 1);
+    give_to_come(there, k);
     inputs_.insert(inputs_.end(), asked_.inputs.begin(), asked_.inputs.end());
     const Numbers& where = model_.of_layers.where[at(k)];
     inputs_.insert(inputs_.end(), where.begin(), where.end());
@@ -95,10 +91,6 @@ class NormalTotals {
 
   // How many layers with energy come after `layer`, and how far the last and the next of them are.
   void give_to_come(const Numbers& there, int layer) {
-    if (layer < 0) {
-      inputs_.insert(inputs_.end(), kToCome, 0.0f);
-      return;
-    }
     float later = 0;
     int last = layer, next = layer + 8;
     for (int k = layers_ - 1; k > layer; --k) {
@@ -112,17 +104,36 @@ class NormalTotals {
                                    static_cast<float>(next - layer) / 4});
   }
 
-  void give_others(const Numbers& drawn) {
-    inputs_.assign(drawn.begin() + layers_, drawn.end());
+  // What the other totals are told beside each other; `share` of the visible energy that each layer holds.
+  void give_others(const Numbers& drawn, const Numbers& share) {
+    inputs_.assign(drawn.size() + 1 - share.size(), 0.0f);
     const auto& where = model_.of_layers.where;
     for (std::size_t hat = 0; hat < where[0].size(); ++hat) {
       float squares = 0, sum = 0;
       for (const Numbers& each : where) squares += each[hat] * each[hat];
       const float width = std::sqrt(std::max(squares, 1.0f));
-      for (std::size_t layer = 0; layer < where.size(); ++layer) sum += drawn[layer] * (where[layer][hat] / width);
+      for (std::size_t layer = 0; layer + 1 < share.size(); ++layer) sum += drawn[layer] * (where[layer][hat] / width);
       inputs_.push_back(sum);
     }
+    give_shape(share);
     inputs_.insert(inputs_.end(), asked_.inputs.begin(), asked_.inputs.end());
+  }
+
+  // Where among the layers the energy is: mean, width, and what groups of layers hold.
+  void give_shape(const Numbers& share) {
+    const auto at = [&](std::size_t layer) { return static_cast<float>(layer) / static_cast<float>(layers_); };
+    float mean = 0, square = 0;
+    for (std::size_t layer = 0; layer < share.size(); ++layer) mean += share[layer] * at(layer);
+    for (std::size_t layer = 0; layer < share.size(); ++layer) {
+      square += share[layer] * (at(layer) - mean) * (at(layer) - mean);
+    }
+    inputs_.insert(inputs_.end(), {4 * mean - 1, 8 * std::sqrt(square) - 1});
+    const auto hats = interpolated(layers_, kHats);
+    for (std::size_t group = 0; group < kHats; ++group) {
+      float held = 0;
+      for (std::size_t layer = 0; layer < share.size(); ++layer) held += share[layer] * hats[layer][group];
+      inputs_.push_back(std::log(held + 1e-4f) / 2 + 1);
+    }
   }
 
   void step(const std::array<Dense, 3>& net, const float* first_bias, const float* last_bias) {
@@ -148,13 +159,13 @@ class NormalTotals {
 
 Numbers layer_energies(const Totals& totals, float energy_gev) {
   const std::size_t layers = totals.there.size();
-  const float visible = energy_gev * std::exp(totals.values[0]) / kUnitGev;
+  const float visible = energy_gev * std::exp(totals.response()) / kUnitGev;
   float later = 0, passing = 1;
   for (const float each : totals.there) later += each;
   Numbers found(layers);
   for (std::size_t layer = 0; layer < layers; ++layer) {
     later -= totals.there[layer];
-    const float logit = layer + 1 < layers ? sigmoid(totals.values[layer + 1]) : 1.0f;
+    const float logit = layer + 1 < layers ? sigmoid(totals.values[layer]) : 1.0f;
     const float share = totals.there[layer] * (later == 0 ? 1.0f : logit);
     found[layer] = visible * passing * share;
     passing *= 1 - share;

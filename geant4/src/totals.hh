@@ -7,6 +7,7 @@ namespace calopipe {
 
 struct Totals {
   Numbers values, there;  // `there` (layers) is 1 of layers that hold energy, and 0 of others
+  float response() const { return values[there.size() - 1]; }  // log E_vis / E
 };
 
 Totals drawn_totals(const Model::Contents& model, const Asked& asked, const float* noise);

@@ -9,7 +9,7 @@ import tensorflow as tf
 from training.models.autoregressive.densities import share_logit, share_of
 from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of
+from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of, response
 from training.models.base import Tensor
 
 _PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
@@ -90,7 +90,7 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
         tf.zeros_like(energy) + depth,
         number,
         tf.stack([axis.x, axis.y], -1),
-        _promised(terms, values[:, 0:1], energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
+        _promised(terms, response(values, mesh.layers), energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
 
 

@@ -22,6 +22,7 @@ AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in 
 _SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
 _BEFORE = 2  # layers whose cells are known
 _CORE_MOST = 1024  # cells of a layer that are always looked at
+_ROUNDING, _LEAST = 1e-3, 1e-12  # of a cell's side, and of its square
 COLOURS = 2  # as on a chessboard: that of the cell that the axis meets, and the other
 
 
@@ -36,8 +37,9 @@ class Mesh:
     in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
     beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
     the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what
-    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares. `precision` is the
-    inverse square of a cell's side, over that of the layer of the finest cells.
+    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists
+    of squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is
+    the inverse square of a cell's side, over that of the layer of the finest cells.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -77,20 +79,30 @@ class Mesh:
         self.short_side = size.min(1)
         self.spare = (size / self.short_side[:, None] - 1) / 2
         self._alike = bool((size == 1).all())  # squares of one size, or rings
+        squares = np.ceil(2 * self.spare.max(1) - _ROUNDING) + 1
+        self._step = 2 * self.spare / np.maximum(squares - 1, 1)[:, None]
+        self._weights = np.where(
+            np.arange(squares.max()) < squares[:, None], ((1 + 2 * self.spare.max(1)) / squares)[:, None], 0.0
+        )
         self.precision = np.square(size.min(0) / size).astype(np.float32)
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis as the density of a cell of `layer` (R,) sees them: `dx`, `dy`, on the whole.
 
-        In units of the shorter side of the layer's cells. On the whole it is the distance of the nearest of the squares
-        of this side that an oblong cell consists of: a strip is as near as the axis is to it, wherever along it.
+        In units of the shorter side of the layer's cells. On the whole it is the distance of a square of this side that
+        is hit as often as the cell, if chances fall with the cube of the distance. The nearest of the squares that an
+        oblong cell consists of counts most: a strip is as near as the axis is to it, wherever along it. One whose end
+        points to the axis is farther than one whose side does.
         """
-        along = dx, dy
-        if not self._alike:
-            short, spare = (tf.gather(tf.constant(table), layer) for table in (self.short_side, self.spare))
-            dx, dy = dx / short, dy / short
-            along = tuple(tf.maximum(tf.abs(distance) - spare[..., k], 0.0) for k, distance in enumerate((dx, dy)))
-        return dx, dy, tf.sqrt(along[0] * along[0] + along[1] * along[1] + ring * ring)
+        if self._alike:
+            return dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)
+        tables = (self.short_side, self.spare, self._step, self._weights)
+        short, spare, step, weights = (tf.gather(tf.constant(table, tf.float32), layer) for table in tables)
+        dx, dy = dx / short, dy / short
+        nearest = tf.nn.relu(tf.abs(tf.stack([dx, dy], -1)) - spare)
+        further = tf.range(self._weights.shape[1], dtype=tf.float32)[:, None] * step[..., None, :]
+        squared = tf.maximum(tf.reduce_sum(tf.square(nearest[..., None, :] + further), -1), _LEAST)
+        return dx, dy, tf.pow(tf.reduce_sum(weights * squared**-1.5, -1), -1 / 3)
 
     def cells_across(self, depth: float) -> Array:
         """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""

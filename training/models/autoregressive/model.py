@@ -51,16 +51,8 @@ _BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
 # Weight decay at a thousand showers, by network: where a shower has few numbers, they are soon known by heart. It falls
 # with the number of showers, which from 500 on decides.
 _DECAY = MappingProxyType(
-    {
-        "totals": 1.5,
-        "share": 1.5,
-        "even_count": 1.5,
-        "odd_count": 1.5,
-        "place": 0.0,
-        "slope": 0.0,
-        "even": 0.5,
-        "odd": 0.5,
-    }
+    {"place": 0.0, "slope": 0.0, "even": 0.5, "odd": 0.5}
+    | dict.fromkeys(("totals", "share", "even_count", "odd_count"), 1.5)
 )
 _DECAY_FALLS = 1.4
 HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at

@@ -70,7 +70,7 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Ten
     """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12); and which layers are not
     empty, (N, layers), 1 or 0.
 
-    log E_vis / E; of each layer but the last the logit of its share of what reaches it; the axis's offset; and the logs
+    Of each layer but the last the logit of its share of what reaches it; log E_vis / E; the axis's offset; and the logs
     of BUDGETS, of cells and hits as they are, of the others as shares of the energy.
     """
     layer_energy = column(sums, "energy")
@@ -80,8 +80,8 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Ten
     budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
     values = tf.concat(
         [
-            tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
             tf.math.log(share) - tf.math.log1p(-share),
+            tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
         ],
@@ -113,8 +113,7 @@ def defined(present: Tensor) -> Tensor:
     """Which totals (N, layers + 10) showers with these layers, `present` (N, layers), have: 1 or 0."""
     later = tf.cumsum(present, axis=1, reverse=True, exclusive=True)
     logits = present[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
-    others = tf.ones([number_of_totals(0)])
-    return tf.concat([tf.ones_like(present[:, :1]), logits, tf.ones_like(present[:, :1]) * others], 1)
+    return tf.concat([logits, tf.ones([tf.shape(present)[0], number_of_totals(1)])], 1)
 
 
 def blur_scale(terms: Tensor, constants: Constants) -> Tensor:
@@ -142,14 +141,20 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     return tf.reshape(sums, [-1, WAVES * groups])
 
 
+def response(totals: Tensor, layers: int) -> Tensor:
+    """log E_vis / E, (N, 1)."""
+    return totals[:, layers - 1 : layers]
+
+
 def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
-    layers, visible = present.shape[1], energy_gev * tf.exp(totals[:, 0]) / REFERENCE_UNIT_GEV
-    logits = tf.concat([tf.sigmoid(totals[:, 1:layers]), tf.ones_like(visible)[:, None]], 1)
+    layers = present.shape[1]
+    visible = energy_gev[:, None] * tf.exp(response(totals, layers)) / REFERENCE_UNIT_GEV
+    logits = tf.concat([tf.sigmoid(totals[:, : layers - 1]), tf.ones_like(visible)], 1)
     last = tf.cast(tf.cumsum(present, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
     share = present * (last + (1 - last) * logits)
     passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
-    return visible[:, None] * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
+    return visible * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
 
 
 def scales(terms: Tensor, constants: Constants) -> Tensor:
@@ -197,7 +202,7 @@ def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Consta
 
 
 def share_taken(normal: Tensor, number: Tensor, terms: Tensor, constants: Constants) -> Tensor:
-    """The share (N,) of what reaches it that a layer but the last takes, by v (N, D) up to its total's `number` ()."""
+    """The share (N,) of what reaches it that a layer but the last takes, by its `number` () and v (N, D) up to it."""
     score = tf.reduce_sum(normal * tf.gather(constants["colouring"], number), 1, keepdims=True)
     of_total = (tf.gather(constants[name], number[None], axis=-1) for name in ("mean", "scale", "quantiles"))
     mean, scale, quantiles = of_total
