@@ -263,10 +263,12 @@ def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Gene
         said["calopipe_export"] = json.dumps(json.loads(said["calopipe_export"]) | {"schema_version": 3})
 
     begin, end = (8 + length + each for each in header["mesh.short_side"]["data_offsets"])
+    first, last = (8 + length + each for each in header["mesh.spare"]["data_offsets"])
     bad = {
         b"": "is empty",
         changed(of_another_version): "the export of another version",
         whole[:begin] + bytes(end - begin) + whole[end:]: '"mesh.short_side" is not what this version',
+        whole[:first] + b"\x7f" * (last - first) + whole[last:]: '"mesh.spare" is not what this version',
         b"\xff" * 8: "not a whole file of safetensors",
         whole[:100]: "not a whole file of safetensors",
         whole[:-4]: "is not whole",

@@ -33,6 +33,9 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   for (const float side : mesh.short_side) {
     if (!(side > 0)) refuse("mesh.short_side");
   }
+  for (const float each : mesh.spare) {
+    if (!(each >= 0 && each < 10000)) refuse("mesh.spare");
+  }
   mesh.levels = file.floats("mesh.levels", file.shape("mesh.levels"));
   mesh.exists = file.integers("mesh.exists", {layers, places});
   mesh.kind = file.integers("mesh.kind", {layers});
