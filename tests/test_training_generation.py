@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
@@ -39,6 +40,7 @@ from training.configs import named_config
 from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
+from training.models.randomness import ShowerDraws
 from training.parts import Parts, Share
 from validation.compare import validate
 
@@ -101,6 +103,18 @@ def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypat
     for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [32, 50])):
         monkeypatch.setattr("training.generator._BATCH_BYTES", least)
         assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
+
+
+def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The known answers of its authors (Random123, kat_vectors, philox 4x32 10), and Box and Muller in float64."""
+    draws = ShowerDraws(0, 0)
+    monkeypatch.setattr(zlib, "crc32", lambda _: 0)
+    words = draws._words("", 1, 4).numpy()
+    assert [f"{word:08x}" for word in words[0]] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
+    u = (np.floor(words[0].astype(np.float64) / 2**8) + 0.5) / 2**24
+    radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    np.testing.assert_allclose(draws.normal("", (1, 3)).numpy()[0], expected[:3], rtol=1e-5, atol=1e-6)
 
 
 def test_showers_that_stand_are_left_and_the_same_seed_gives_the_same(
