@@ -15,6 +15,7 @@ from showers import SMALL_GEOMETRY
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.densities import NumberDensity, log_mixture
 from training.models.autoregressive.frame import Labels
+from training.models.autoregressive.sampling import shower
 from training.models.autoregressive.totals import Drawn
 from training.models.randomness import Draws
 
@@ -89,7 +90,7 @@ class _Knowing:
 
 
 def _sharp(drawn: Drawn, densities: Any, uniform: tf.Tensor) -> Drawn:
-    return totals.sharp(drawn, densities, uniform, _STORE)
+    return shower.sharp(drawn, densities, uniform, _STORE)
 
 
 def _uniform(showers: int) -> tf.Tensor:

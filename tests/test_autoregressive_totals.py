@@ -18,6 +18,7 @@ from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis, Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling.shower import from_normal, share_taken
 from training.models.randomness import Draws
 
 _UNIT = 0.02
@@ -79,11 +80,11 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     every = tf.ones_like(values)
     given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, every, *given)
-    again = totals.from_normal(normal, *given).numpy()
+    again = from_normal(normal, *given).numpy()
     spread = values.numpy().std(0)
     assert (np.abs(again - values) / spread).max() < 1e-3
     drawn = np.random.default_rng(1).normal(size=normal.shape).astype(np.float32)
-    there = totals.to_normal(totals.from_normal(tf.constant(drawn), *given), every, *given).numpy()
+    there = totals.to_normal(from_normal(tf.constant(drawn), *given), every, *given).numpy()
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
@@ -137,13 +138,13 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
     left = np.ones(len(energy))
     for layer in range(LAYERS - 1):
-        share = totals.share_taken(tf.constant(normal), tf.constant(layer), terms, store).numpy()
+        share = share_taken(tf.constant(normal), tf.constant(layer), terms, store).numpy()
         own = left * np.where(layer == last, 1, share) * (expected[:, layer] > 0)
         inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 1] < 3.9).all(1)
         assert inside.mean() > 0.3
         np.testing.assert_allclose(own[inside], held[inside, layer], rtol=5e-3, atol=1e-5)
         left = left - own
-    again = totals.from_normal(tf.constant(normal), *given).numpy()
+    again = from_normal(tf.constant(normal), *given).numpy()
     away = np.abs(again - values.numpy())[known > 0] / np.broadcast_to(values.numpy().std(0), known.shape)[known > 0]
     assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped
 
@@ -248,7 +249,7 @@ def _copula_of_one(values: Any, labels: Any, log_energies: float) -> dict[str, t
 def _from_normal(scores: Any, labels: Any, store: Any) -> Any:
     """The total (N, 1) of its normal score (N, 1)."""
     normal, given = (tf.constant(each, tf.float32) for each in (np.pad(scores, _BUDGETS), labels))
-    return totals.from_normal(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
+    return from_normal(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
 
 
 def test_quantiles_follow_the_energy() -> None:

@@ -11,7 +11,8 @@ from scipy.special import logsumexp
 from scipy.stats import kstest, norm
 
 from training.models.autoregressive.densities import draw_mixture, mixture_of
-from training.models.autoregressive.totals_density import TotalsDensity, _ahead, _Layers, _shape
+from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
+from training.models.autoregressive.totals_density import Layers, TotalsDensity, _shape, ahead
 from training.models.randomness import box_muller
 from training.onnx_graph import converted
 
@@ -60,9 +61,9 @@ def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
 def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
     steps, share = tf.range(density.layers_seen - 1), _shares(values, there)
-    of_layers = density._of_layers(values, _Layers(there, share, _ahead(there)), labels, steps)
-    others = density._of_others(
-        values, density._told(values, share, labels), tf.range(density.layers_seen - 1, density.totals)
+    of_layers = density.of_layers(values, Layers(there, share, ahead(there)), labels, steps)
+    others = density.of_others(
+        values, density.told(values, share, labels), tf.range(density.layers_seen - 1, density.totals)
     )
     return list(mixture_of(tf.concat([of_layers, others], 0)))
 
@@ -101,7 +102,7 @@ def test_a_layer_is_told_which_are_there_after_it_and_what_the_four_before_hold(
 
 def test_what_is_to_come_is_counted_by_hand() -> None:
     there = np.random.default_rng(1).integers(0, 2, (30, 12)).astype(np.float32)
-    found = _ahead(tf.constant(there)).numpy()
+    found = ahead(tf.constant(there)).numpy()
     for shower, layer in np.ndindex(*there.shape):
         later = [k - layer for k in range(layer + 1, 12) if there[shower, k]]
         expected = [np.log(len(later) + 0.5) - 2, 4 * max(later, default=0) / 12 - 1, min([*later, 8]) / 4]
@@ -126,7 +127,7 @@ def test_sums_over_the_layers_by_hand() -> None:
     """Of the numbers of 11 layers, about every second one, and of width 1 if they are independent and normal."""
     density = _density(16, 12)
     normal = np.random.default_rng(1).normal(size=(30, 16)).astype(np.float32)
-    told = density._told(tf.constant(normal), tf.ones([30, 12]) / 12, tf.zeros([30, 3])).numpy()
+    told = density.told(tf.constant(normal), tf.ones([30, 12]) / 12, tf.zeros([30, 3])).numpy()
     padded = np.pad(normal[:, :11], [(0, 0), (1, 1)])
     expected = [padded[:, k - 1] / 2 + padded[:, k] + padded[:, k + 1] / 2 for k in range(1, 12, 2)]
     width = np.sqrt([1.25, 1.5, 1.5, 1.5, 1.5, 1.25])
@@ -145,7 +146,7 @@ def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensi
         )
         np.testing.assert_array_equal((np.abs(usual - other) > 1e-6).any(1), np.arange(_LAYERS) > j)
     prior = tf.constant(np.linspace(-1, 1, _LAYERS), tf.float32)
-    drawn = density.sample_presence(labels, prior, choice)
+    drawn = drawn_presence(density, labels, prior, choice)
     odds = tf.transpose(density._presence(tf.concat([drawn - 1, labels], 1), steps)[..., 0]) + prior
     kept = (drawn.numpy() > 0).any(1) & ~((drawn.numpy().sum(1) == 1) & (drawn.numpy()[:, 0] == 1))  # not filled in
     np.testing.assert_array_equal((choice.numpy() < tf.sigmoid(odds).numpy())[kept], drawn.numpy()[kept] > 0)
@@ -199,7 +200,7 @@ def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(totals: in
     normal, known = (
         tf.constant(each, tf.float32) for each in (rng.normal(size=(50, totals)), rng.random((50, totals)) < 0.8)
     )
-    drawn = density.sample(there, known, labels, choice, normal, share_taken=_taken)
+    drawn = drawn_totals(density, there, known, labels, choice=choice, noise=normal, share_taken=_taken)
     weights, means, widths = mixtures = _mixtures(density, drawn, there, labels)
     for k in range(totals):
         expected = draw_mixture(*(each[k] for each in mixtures), choice[:, k], normal[:, k]) * known[:, k]
@@ -221,7 +222,11 @@ def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
     @tf.function(input_signature=[tf.TensorSpec([None, each.shape[1]], name=name) for name, each in given.items()],
                  autograph=False)  # fmt: skip
     def sample(there: tf.Tensor, labels: tf.Tensor, choice: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"drawn": density.sample(there, tf.ones_like(noise), labels, choice, noise, share_taken=_taken)}
+        return {
+            "drawn": drawn_totals(
+                density, there, tf.ones_like(noise), labels, choice=choice, noise=noise, share_taken=_taken
+            )
+        }
 
     session = onnxruntime.InferenceSession(
         converted(sample, 18).SerializeToString(), providers=["CPUExecutionProvider"]
@@ -238,7 +243,9 @@ def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
     labels = tf.repeat(labels, rows, 0)
     noise = np.random.default_rng(5).random((3, rows, _TOTALS)).astype(np.float32)
     there, normal = tf.ones([rows, _LAYERS]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
-    drawn = density.sample(there, tf.ones([rows, _TOTALS]), labels, tf.constant(noise[0]), normal, share_taken=_taken)
+    drawn = drawn_totals(
+        density, there, tf.ones([rows, _TOTALS]), labels, choice=tf.constant(noise[0]), noise=normal, share_taken=_taken
+    )
     mixtures = _mixtures(density, drawn, there, labels)  # of those drawn before
     weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
     placed = (np.exp(weights) * norm.cdf((drawn.numpy()[..., None] - means) / np.exp(widths))).sum(-1)
@@ -255,7 +262,7 @@ def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
     *_, labels = _inputs(1, 5, 2)
     labels = tf.repeat(labels, rows, 0)
     choice = tf.constant(np.random.default_rng(4).random((rows, 2)), tf.float32)
-    drawn = density.sample_presence(labels, prior, choice).numpy()
+    drawn = drawn_presence(density, labels, prior, choice).numpy()
     pairs = np.array([(0, 0), (0, 1), (1, 0), (1, 1)], np.float32)
     likely = np.exp(density.log_presence(tf.constant(pairs), labels[:4], prior).numpy().astype(np.float64))
     assert likely.sum() == pytest.approx(1, abs=1e-5)
@@ -270,5 +277,7 @@ def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
     noise = tf.constant(np.random.default_rng(3).normal(size=(50, _TOTALS)), tf.float32)
     known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, _TOTALS)), tf.float32)
     half = tf.zeros([50, _TOTALS]) + 0.5
-    drawn = density.sample(tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), half, noise, share_taken=_taken).numpy()
+    drawn = drawn_totals(
+        density, tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), choice=half, noise=noise, share_taken=_taken
+    ).numpy()
     np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)

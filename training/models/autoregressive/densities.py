@@ -14,21 +14,17 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.base import Tensor
-from training.models.randomness import box_muller
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 Mixture = tuple[Tensor, Tensor, Tensor]  # log weights, means and log widths
 NOTHING, ALL, BETWEEN = range(3)  # cases of a colour's share
 CASES = 3
 REACH = 9.2  # the logit that stands for nothing (-) and all (+); that of another share is cut just below it
-_BETWEEN_REACH = 9.0
+BETWEEN_REACH = 9.0
 _LEAST_EXPECTED = 0.3  # hits beyond the first
-_MOST_LOG = 12.0  # of the number of hits
 _TINY = 1e-6
 # How the integral over the shift of a group's logarithms is taken: steps in units of its width.
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
-# added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
-_HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 
 
 def mixture_of(outputs: Tensor) -> Mixture:
@@ -137,7 +133,7 @@ def share_logit(even: Tensor, energy: Tensor) -> Tensor:
     """The logit (...) of the share that `even` (...) is of `energy` (...): REACH or -REACH for all or nothing."""
     odd = energy - even
     logit = tf.math.log(tf.maximum(even, _TINY)) - tf.math.log(tf.maximum(odd, _TINY))
-    logit = tf.clip_by_value(logit, -_BETWEEN_REACH, _BETWEEN_REACH)
+    logit = tf.clip_by_value(logit, -BETWEEN_REACH, BETWEEN_REACH)
     return tf.where(even <= 0, -REACH, tf.where(odd <= 0, REACH, logit))
 
 
@@ -153,16 +149,7 @@ def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
     return tf.gather(cases, case, batch_dims=1) + tf.where(between, log_mixture(logit, *mixture), 0.0)
 
 
-def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
-    """The logits (N,) of shares drawn by uniform `numbers` (N, 4)."""
-    case, choice, one, two = tf.unstack(numbers, axis=1)
-    logit = draw_mixture(*mixture, choice, box_muller(one, two)[0])
-    logit = tf.clip_by_value(logit, -_BETWEEN_REACH, _BETWEEN_REACH)
-    nothing, all_of_it = tf.exp(cases[:, NOTHING]), tf.exp(cases[:, ALL])
-    return tf.where(case < nothing, -REACH, tf.where(case < nothing + all_of_it, REACH, logit))
-
-
-def _log_expected(expected: Tensor) -> Tensor:
+def log_expected(expected: Tensor) -> Tensor:
     """About where (M,) the logarithm of the hits beyond the first is, of which one and all are `expected` (M,)."""
     return tf.math.log(tf.maximum(expected - 0.5, _LEAST_EXPECTED))
 
@@ -174,21 +161,12 @@ def log_count(count: Tensor, expected: Tensor, mixture: Mixture) -> Tensor:
     of their own and large ones a smooth distribution (Salimans et al., arXiv 1701.05517, in the logarithm).
     """
     weights, means, widths = mixture
-    means, scale = means + _log_expected(expected)[:, None], tf.exp(-widths)
+    means, scale = means + log_expected(expected)[:, None], tf.exp(-widths)
     upper = tf.math.log(count)[:, None]
     gap = -tf.math.log1p(-1 / tf.maximum(count, 2.0))[:, None]  # log(count) - log(count - 1)
     high, low = (upper - means) * scale, (upper - gap - means) * scale
     several = high + tf.math.log(-tf.math.expm1(-gap * scale)) - tf.nn.softplus(low) - tf.nn.softplus(high)
     return tf.reduce_logsumexp(weights + tf.where(count[:, None] > 1, several, -tf.nn.softplus(-high)), 1)
-
-
-def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
-    """Numbers of hits (N,), 1 or more, drawn by uniform `numbers` (N, 2 or more)."""
-    weights, means, widths = mixture
-    place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # to which float32 would round
-    logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
-    beyond = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + _log_expected(expected)
-    return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))
 
 
 def log_shares(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:

@@ -16,7 +16,6 @@ the next cell, so one density serves all cells, and one both directions.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -24,7 +23,6 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
-from training.models.autoregressive.densities import NumberDensity, draw_mixture
 from training.models.autoregressive.frame import (
     Axis,
     Constants,
@@ -40,7 +38,7 @@ from training.models.autoregressive.frame import (
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals_density import interpolated
 from training.models.base import Batch, Tensor
-from training.models.randomness import Draws, box_muller
+from training.models.randomness import Draws
 
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
@@ -179,7 +177,7 @@ def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
     return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
 
 
-def _means(terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+def means(terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """The means (N, D) of the totals; those of the budgets depend on the `phases` too."""
     budgets = phases @ constants["mean_of_phases"]
     return terms @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
@@ -187,39 +185,12 @@ def _means(terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
 
 def to_normal(totals: Tensor, known: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
     """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `terms` as `Labels.terms` gives them."""
-    residual = (totals - _means(terms, phases, constants)) / scales(terms, constants)
+    residual = (totals - means(terms, phases, constants)) / scales(terms, constants)
     normal = scores(residual, terms, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
     rows = known[..., None]
     system = rows * constants["colouring"] + (1 - rows) * tf.eye(totals.shape[1])
     return tf.linalg.triangular_solve(system, rows * normal[..., None])[..., 0]
-
-
-def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
-    """The totals z, (N, D), of v: the inverse of `to_normal`."""
-    residual = _residuals(normal @ tf.transpose(constants["colouring"]), terms, constants["quantiles"])
-    return _means(terms, phases, constants) + scales(terms, constants) * residual
-
-
-def share_taken(normal: Tensor, number: Tensor, terms: Tensor, constants: Constants) -> Tensor:
-    """The share (N,) of what reaches it that a layer but the last takes, by its `number` () and v (N, D) up to it."""
-    score = tf.reduce_sum(normal * tf.gather(constants["colouring"], number), 1, keepdims=True)
-    of_total = (tf.gather(constants[name], number[None], axis=-1) for name in ("mean", "scale", "quantiles"))
-    mean, scale, quantiles = of_total
-    value = terms @ mean + tf.exp(scale_terms(terms) @ scale) * _residuals(score, terms, quantiles)
-    return tf.sigmoid(value[:, 0])
-
-
-def _residuals(normal: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
-    """The residuals (N, D) whose `scores` are g, `normal` (N, D), by `quantiles` (ENERGIES, QUANTILES, D)."""
-    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
-    place = tf.clip_by_value((normal + QUANTILE_REACH) / step, 0.0, QUANTILES - 1.0)
-    left = tf.minimum(tf.floor(place), QUANTILES - 2.0)
-    flat = tf.reshape(tf.transpose(quantiles, [2, 1, 0]), [-1, ENERGIES])
-    start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
-    energy = interpolation(terms[:, 1], ENERGIES)[:, None]
-    low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
-    return low + (place - left) * (high - low)
 
 
 def number_of_inputs(layers: int, terms: int) -> int:
@@ -264,23 +235,12 @@ def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str,
     rows = {"noise": noise}
     for part, name in enumerate(PARTS):
         left = noise * tf.constant([1.0 - part, 1.0])
-        inputs = _given(copies.with_noise(left, constants), constants)
+        inputs = given_offset(copies.with_noise(left, constants), constants)
         rows[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
     return rows
 
 
-def sharp(drawn: Drawn, densities: Sequence[NumberDensity], uniform: Tensor, constants: Constants) -> Drawn:
-    """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
-    choice, one, two = (tf.reshape(numbers, [-1, len(PARTS)]) for numbers in tf.split(uniform, 3, 1))
-    normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
-    for part, density in enumerate(densities):
-        inputs = tf.concat([_given(drawn.with_noise(-noise, constants), constants), noise[:, :part]], 1)
-        number = draw_mixture(*density.mixture(inputs), choice[:, part], normal[:, part])
-        noise += number[:, None] * tf.one_hot(part, len(PARTS))
-    return drawn.with_noise(-noise, constants)
-
-
-def _given(drawn: Drawn, constants: Constants) -> Tensor:
+def given_offset(drawn: Drawn, constants: Constants) -> Tensor:
     """What the densities are given, (N * 2, number_of_inputs): of each shower along x, then along y."""
     mesh = constants.mesh
     layers, axis, terms = mesh.layers, drawn.axis(constants), drawn.terms

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from training.models.autoregressive.densities import draw_mixture, log_mixture, mixture_of
+from training.models.autoregressive.densities import log_mixture, mixture_of
 from training.models.base import Tensor
 
 _LAST, _SUMS, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 2, 3, 4, 3, 6  # what a layer of `_Chain` is given
@@ -54,7 +53,7 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
-class _Layers(NamedTuple):
+class Layers(NamedTuple):
     """Of the layers of N showers: which are `present`, 1 or 0, and their `share` of the visible energy, (N, layers)
     each; and what is `ahead` of each, (N, layers, _AHEAD).
     """
@@ -68,7 +67,7 @@ class _Chain(keras.layers.Layer):
     """One small network for all of `steps` layers, each of which is given those before it, the nearest best.
 
     It sees the numbers of the last four, two sums over all before, which of its own layer and the next two are present,
-    what share of the visible energy each of the four layers before holds, what is to come (`_ahead`), the labels, and
+    what share of the visible energy each of the four layers before holds, what is to come (`ahead`), the labels, and
     where along the depth it is. So it knows how far the shower has come: a photon may convert late, and has its
     whole shower deeper then. Showers are few, layers many: what layers have in common is learned from all of them. Only
     the biases are of each layer alone. It computes in float32 in every precision, as `_Ladder` does.
@@ -88,7 +87,7 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, layers: _Layers, labels: Tensor, chosen: Any) -> Tensor:
+    def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the layers that `chosen` counts, given `values` (N, at least steps)."""
         row = tf.transpose(values[:, : self._numbers])  # (steps, N)
         padded = tf.pad(row, [[_LAST, 0], [0, 0]])
@@ -110,7 +109,7 @@ class _Chain(keras.layers.Layer):
         return hidden @ self._outputs + tf.gather(self._outputs_bias.value, chosen)
 
 
-def _ahead(present: Tensor) -> Tensor:
+def ahead(present: Tensor) -> Tensor:
     """What is to come after each layer, (N, layers, _AHEAD): how many layers that are `present` (N, layers), and how
     far the last and the next of them are.
     """
@@ -137,86 +136,47 @@ class TotalsDensity(keras.Model):
 
     def __init__(self, totals: int, layers: int, labels: int, *, width: int, components: int) -> None:
         super().__init__(name="totals")
-        self.totals, self.layers_seen, self._first = totals, layers, layers - 1  # the first that is of no layer
+        self.totals, self.layers_seen, self.first = totals, layers, layers - 1  # the first that is of no layer
         self._presence = _Ladder("presence", layers, labels, width=width, bias=[0.0])
         normal = np.concatenate(
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
         )
-        self._of_layers = _Chain("of_layers", max(self._first, 1), labels, width=64, bias=normal)
-        self._others = _Ladder("others", totals - self._first, _HATS + _SHAPE + labels, width=width, bias=normal)
+        self._of_layers = _Chain("of_layers", max(self.first, 1), labels, width=64, bias=normal)
+        self._others = _Ladder("others", totals - self.first, _HATS + _SHAPE + labels, width=width, bias=normal)
         self.built = True
 
     def log_presence(self, present: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
         """log p (N,) of the layers `present` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
-        odds = self._presence(tf.concat([present - 1, labels], 1), tf.range(self.layers_seen))[..., 0]
-        return -tf.reduce_sum(tf.nn.softplus((1 - 2 * present) * (tf.transpose(odds) + prior)), 1)
+        odds = self.presence_odds(present - 1, labels, prior, tf.range(self.layers_seen))
+        return -tf.reduce_sum(tf.nn.softplus((1 - 2 * present) * tf.transpose(odds)), 1)
+
+    def presence_odds(self, missed: Tensor, labels: Tensor, prior: Tensor, chosen: Any) -> Tensor:
+        """Log odds (chosen, N) that `chosen` layers are present; `missed` (N, layers) is -1 where one before is not."""
+        return self._presence(tf.concat([missed, labels], 1), chosen)[..., 0] + tf.gather(prior, chosen)[:, None]
 
     def log_density(self, normal: Tensor, present: Tensor, share: Tensor, labels: Tensor) -> Tensor:
         """log p(v_k | v_<k, present, labels), (N, D); `share` (N, layers) of the visible energy that each layer holds
         follows from v.
         """
         outputs = [
-            self._of_layers(normal, _Layers(present, share, _ahead(present)), labels, tf.range(self._first)),
-            self._of_others(normal, self._told(normal, share, labels), tf.range(self._first, self.totals)),
+            self.of_layers(normal, Layers(present, share, ahead(present)), labels, tf.range(self.first)),
+            self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals)),
         ]
         mixtures = mixture_of(tf.concat(outputs, 0))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
-    def sample_presence(self, labels: Tensor, prior: Tensor, choice: Tensor) -> Tensor:
-        """Which layers are not empty, (N, layers), 1 or 0, by uniform numbers `choice`; the first if none is."""
+    def of_layers(self, normal: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
+        """Outputs (chosen, N, outputs) for the totals that `chosen` counts, which are of layers."""
+        return self._of_layers(normal, layers, labels, chosen)
 
-        def step(k: Tensor, drawn: Tensor) -> tuple[Tensor, Tensor]:
-            odds = self._presence(tf.concat([drawn, labels], 1), k[None])[0, :, 0] + tf.gather(prior, k)
-            empty = tf.cast(tf.gather(choice, k, axis=1) >= tf.sigmoid(odds), tf.float32)
-            return k + 1, drawn - empty[:, None] * tf.one_hot(k, self.layers_seen)
-
-        start = (tf.constant(0), tf.zeros_like(choice))
-        drawn = (
-            1 + tf.while_loop(lambda k, _: k < self.layers_seen, step, start, maximum_iterations=self.layers_seen)[1]
-        )
-        none = tf.cast(tf.reduce_sum(drawn, 1, keepdims=True) == 0, tf.float32)
-        return drawn + none * tf.one_hot(0, self.layers_seen)
-
-    def sample(
-        self, present: Tensor, known: Tensor, labels: Tensor, choice: Tensor, noise: Tensor,
-        *, share_taken: Callable[[Tensor, Tensor], Tensor],
-    ) -> Tensor:  # fmt: skip
-        """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`.
-
-        `share_taken(v, k)` is the share (N,) of what reaches it that layer k takes if it is not the last.
-        """
-        first, ahead = self._first, _ahead(present)
-        later = tf.cumsum(present, 1, reverse=True, exclusive=True)
-
-        def draw(k: Tensor, drawn: Tensor, outputs: Tensor) -> Tensor:
-            weights, means, widths = (part[0] for part in mixture_of(outputs))
-            value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
-            return drawn + value[:, None] * tf.one_hot(k, self.totals)
-
-        def of_layer(k: Tensor, drawn: Tensor, share: Tensor, left: Tensor) -> tuple[Tensor, ...]:
-            drawn = draw(k, drawn, self._of_layers(drawn, _Layers(present, share, ahead), labels, k[None]))
-            taken = tf.where(later[:, k] > 0, share_taken(drawn, k), 1.0) * present[:, k]
-            held = left * taken
-            return k + 1, drawn, share + held[:, None] * tf.one_hot(k, self.layers_seen), left - held
-
-        start = (tf.constant(0), tf.zeros_like(noise), tf.zeros_like(present), tf.ones_like(present[:, 0]))
-        k, drawn, share, left = tf.while_loop(lambda k, *_: k < first, of_layer, start, maximum_iterations=first)
-        told = self._told(drawn, tf.concat([share[:, :-1], left[:, None]], 1), labels)
-        return tf.while_loop(
-            lambda k, _: k < self.totals,
-            lambda k, drawn: (k + 1, draw(k, drawn, self._of_others(drawn, told, k[None]))),
-            (k, drawn),
-            maximum_iterations=self.totals - first,
-        )[1]
-
-    def _of_others(self, normal: Tensor, told: Tensor, chosen: Any) -> Tensor:
+    def of_others(self, normal: Tensor, told: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the totals that `chosen` counts, which are of no layer."""
-        return self._others(tf.concat([normal[:, self._first :], told], 1), chosen - self._first)
+        return self._others(tf.concat([normal[:, self.first :], told], 1), chosen - self.first)
 
-    def _told(self, normal: Tensor, share: Tensor, labels: Tensor) -> Tensor:
+    def told(self, normal: Tensor, share: Tensor, labels: Tensor) -> Tensor:
         """What they are told beside each other: sums over those of the layers, `_shape`, and the labels."""
-        where = interpolated(self._first, _HATS)
-        sums = normal[:, : self._first] @ (where / np.sqrt(np.maximum((where**2).sum(0), 1)))
+        where = interpolated(self.first, _HATS)
+        sums = normal[:, : self.first] @ (where / np.sqrt(np.maximum((where**2).sum(0), 1)))
         return tf.concat([sums, _shape(share), labels], 1)
 
 

@@ -14,10 +14,17 @@ import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
-from training.models.autoregressive.densities import Mixture, draw_mixture, drawn_count, drawn_share, share_of
+from training.models.autoregressive.densities import Mixture, draw_mixture, share_of
 from training.models.autoregressive.mesh import COLOURS
 from training.models.autoregressive.sampling.proposals import LayerProposals
-from training.models.autoregressive.sampling.shared_energy import hit, logistic, scaled, shares
+from training.models.autoregressive.sampling.shared_energy import (
+    drawn_count,
+    drawn_share,
+    hit,
+    logistic,
+    scaled,
+    shares,
+)
 from training.models.base import Tensor
 from training.models.randomness import box_muller, hashed_uniform
 

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import tensorflow as tf
 
-from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.context import Plan, plan
+from training.models.autoregressive import cells
+from training.models.autoregressive.context import Plan
 from training.models.autoregressive.frame import SUMS, Labels
+from training.models.autoregressive.sampling import shower
 from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.base import Tensor
-from training.models.randomness import box_muller
 
 _BESIDE = 3  # numbers of a shower beside those of its totals: two for its cells, one for its reflection
 
 
 def noise_numbers(layers: int) -> int:
     """Uniform numbers in [0, 1) that a shower takes: three for each total and offset, one for each layer, and three."""
-    return 3 * (totals.number_of_totals(layers) + totals.OFFSETS) + layers + _BESIDE
+    return shower.noise_numbers(layers) + _BESIDE
 
 
 class Sampler:
@@ -38,31 +37,10 @@ class Sampler:
         """Cells (N, x, y, layer) in units of 0.02 GeV, of labels and uniform numbers (N, noise_numbers)."""
         mesh = self._store.mesh
         of_totals, rest = tf.split(noise, [noise_numbers(mesh.layers) - _BESIDE, _BESIDE], 1)
-        planned = self._plan(labels.reflected(mesh), of_totals)
+        planned = shower.drawn_plan(self._networks, labels.reflected(mesh), of_totals)
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
         turned = tf.stack([labels.left(rest[:, 2] < 0.5), labels.below()], 1)
         return self._all_layers(planned, keys, turned)
-
-    def _plan(self, labels: Labels, noise: Tensor) -> Plan:
-        """The plans of showers with reflected `labels`, whose totals are drawn with `noise` (N, ...)."""
-        store, density, layers = self._store, self._networks["totals"], self._store.mesh.layers
-        number = totals.number_of_totals(layers)
-        choice, one, two, presence, offset = tf.split(noise, [number, number, number, layers, 3 * totals.OFFSETS], 1)
-        terms = labels.terms(store)
-        inputs = frame.label_inputs(terms)
-        present = density.sample_presence(inputs, store["presence"], presence)
-        normal = density.sample(
-            present, totals.defined(present), inputs, choice, box_muller(one, two)[0],
-            share_taken=partial(totals.share_taken, terms=terms, constants=store),
-        )  # fmt: skip
-        values = totals.from_normal(normal, terms, tf.zeros([1, totals.number_of_phases(layers)]), store)
-        energy = totals.layers_of(values, present, labels.energy_gev)[0]
-        drawn = totals.Drawn(values, energy, labels, terms)
-        drawn = totals.sharp(drawn, [self._networks[part] for part in totals.PARTS], offset, store)
-        # the budgets depend on where the axis is in its cells
-        again = totals.from_normal(normal, terms, drawn.phases(store), store)
-        values = tf.concat([drawn.values[:, : -len(totals.BUDGETS)], again[:, -len(totals.BUDGETS) :]], 1)
-        return plan(values, present, labels, store)
 
     def _all_layers(self, planned: Plan, keys: Tensor, turned: Tensor) -> Tensor:
         """Showers; those `turned` (N, 2) are reflected in x and in y."""

@@ -8,11 +8,42 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from training.models.autoregressive.densities import (
+    ALL,
+    BETWEEN_REACH,
+    NOTHING,
+    REACH,
+    Mixture,
+    draw_mixture,
+    log_expected,
+)
 from training.models.base import Tensor
+from training.models.randomness import box_muller
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
+# added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
+_HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
+_MOST_LOG = 12.0  # of the number of hits
 _FAR = 60.0  # from the mean: logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
+
+
+def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
+    """The logits (N,) of shares drawn by uniform `numbers` (N, 4)."""
+    case, choice, one, two = tf.unstack(numbers, axis=1)
+    logit = draw_mixture(*mixture, choice, box_muller(one, two)[0])
+    logit = tf.clip_by_value(logit, -BETWEEN_REACH, BETWEEN_REACH)
+    nothing, all_of_it = tf.exp(cases[:, NOTHING]), tf.exp(cases[:, ALL])
+    return tf.where(case < nothing, -REACH, tf.where(case < nothing + all_of_it, REACH, logit))
+
+
+def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
+    """Numbers of hits (N,), 1 or more, drawn by uniform `numbers` (N, 2 or more)."""
+    weights, means, widths = mixture
+    place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # to which float32 would round
+    logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
+    beyond = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + log_expected(expected)
+    return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
