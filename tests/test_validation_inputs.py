@@ -21,7 +21,8 @@ from calopipe.verdict import Comparison, _code_version
 from validation import compare
 from validation.__main__ import main
 from validation.compare import validate
-from validation.measure.sets import COUNT, ShowerSet, require_comparable, require_same_cut
+from validation.measure.pairing import require_comparable, require_same_cut
+from validation.measure.sets import COUNT, ShowerSet
 from validation.statistics import binning as bins_of_labels
 
 pytestmark = pytest.mark.usefixtures("undrawn")
