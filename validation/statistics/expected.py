@@ -76,11 +76,11 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
     known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no more
-    return np.polynomial.polynomial.polyfit(u, values, known, w=weights)
+    return np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
 
 
 def _values(u: Array, coefficients: Array) -> Array:
-    return np.polynomial.polynomial.polyval(u, coefficients).T
+    return np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
 
 
 def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:
