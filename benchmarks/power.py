@@ -30,8 +30,7 @@ from calopipe.showers.hits import Hits
 from validation.compare import Judgement
 from validation.measure.deposits import line
 from validation.measure.observables import SCALARS, Observables, observe
-from validation.measure.sets import Measured
-from validation.measure.table import Table
+from validation.measure.sets import Measured, Table
 from validation.measure.voxels import coarse_blocks
 from validation.statistics.binning import Binning
 

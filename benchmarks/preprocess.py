@@ -146,7 +146,7 @@ def _write_plainly(plan: Plan, settings: Settings, geometry: Geometry, output: P
             stop = min(first + _BLOCK, plan.stop)
             hits = Hits.of(file["ECAL"][first:stop])
             digests.append(event_digests(hits, energy[first:stop], theta[first:stop]))
-            above = settings.selection.above_cut(hits, geometry)
+            above = hits.sums() > settings.selection.cut_gev / geometry.file_unit_gev
             hits, events = hits[above], first + np.flatnonzero(above)
             mtheta = angle_of_hits(hits, geometry)
             encoded += encode(hits, energy[events], theta[events], mtheta, events)

@@ -45,24 +45,18 @@ def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
 def writer(output: Path | GcsPath) -> str:
     """The process that runs in `output` now; empty without one, and where the file system knows no locks."""
     path = output / _FILE
-    try:
-        return _holder_at(path)
-    except FileNotFoundError:
-        return ""
-
-
-def _holder_at(path: Path | GcsPath) -> str:
-    if not isinstance(path, Path):
-        written, holder = path.stat().st_mtime, _holder(path.read_text())
-        return holder if time.time() - written < _LEASED_S else ""
-    with path.open() as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
-        except BlockingIOError:
-            return _holder(lock.read())
-        except OSError as error:
-            if error.errno not in _UNKNOWN:
-                raise
+    with suppress(FileNotFoundError):
+        if not isinstance(path, Path):
+            written, holder = path.stat().st_mtime, _holder(path.read_text())
+            return holder if time.time() - written < _LEASED_S else ""
+        with path.open() as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
+            except BlockingIOError:
+                return _holder(lock.read())
+            except OSError as error:
+                if error.errno not in _UNKNOWN:
+                    raise
     return ""
 
 

@@ -8,7 +8,7 @@ from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Geometry
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
-from validation.measure.table import Rows, Tables
+from validation.measure.sets import Rows, Tables
 from validation.statistics.binning import Binning
 
 

@@ -21,7 +21,7 @@ from calopipe.showers.challenge.highlevel import high_level
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.__main__ import _asked, parser
-from validation.challenge.histograms import VOXEL_EDGES, Histograms, energy_edges, separations
+from validation.challenge.histograms import Histograms, energy_edges, separations
 from validation.challenge.numbers import Asked, _mean, features, numbers
 from validation.challenge.published import published
 from validation.measure.sets import COUNT, ShowerSet
@@ -57,13 +57,14 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         assert found["separations"]["total"][which] == pytest.approx(expected)
     assert len(found["separations"]["x"]["each"]) == 3  # the first layer has no angles
     assert len(found["separations"]["layer"]["each"]) == 4
-    for which, pair in {"each": sides, "own": [sides[0][::2], sides[0][1::2]]}.items():
-        filled = [Histograms(RINGS, sides[0].layer_mev.max(axis=0)) for _ in pair]
-        for histogram, side in zip(filled, pair, strict=True):
-            histogram.add(side)
+    halves = [(sides[0][first::2], whole_cells[0][first::2]) for first in (0, 1)]
+    for which, pair in {"each": [*zip(sides, whole_cells, strict=True)], "own": halves}.items():
+        filled = [Histograms(RINGS, sides[0].layer_mev.max(axis=0), whole_cells[0].max()) for _ in pair]
+        for histogram, (side, cells) in zip(filled, pair, strict=True):
+            histogram.add(side, cells)
         for name, values in separations(*filled).items():
             assert found["separations"][name][which] == pytest.approx(values if which == "each" else np.mean(values))
-    edges = energy_edges(RINGS, float(whole_cells[0].max()), VOXEL_EDGES)
+    edges = energy_edges(RINGS, float(whole_cells[0].max()), 50)
     for which, pair in {"value": whole_cells, "own": [whole_cells[0][::2], whole_cells[0][1::2]]}.items():
         expected = separation(*(np.histogram(cells, edges)[0] for cells in pair))
         assert found["separations"]["cells"][which] == pytest.approx(expected)

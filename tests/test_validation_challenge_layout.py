@@ -21,7 +21,7 @@ from validation.__main__ import main
 from validation.judge.answers import Criterion
 from validation.judge.similarity import similarity
 from validation.measure.observables import Observables
-from validation.measure.table import Samples
+from validation.measure.sets import Samples
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

@@ -19,8 +19,8 @@ from validation.judge.faults import no_rise_with_energy
 from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Observables
-from validation.measure.sets import ShowerSet, require_comparable
-from validation.measure.table import Samples
+from validation.measure.pairing import require_comparable
+from validation.measure.sets import Samples, ShowerSet
 from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins, histograms
 from validation.statistics.estimates import Pair, ratio_of_widths
 from validation.statistics.expected import AtEnergy, corrected_for_labels, pulls, responses

@@ -21,7 +21,8 @@ from calopipe.verdict import Comparison, _code_version
 from validation import compare
 from validation.__main__ import main
 from validation.compare import validate
-from validation.measure.sets import COUNT, ShowerSet, require_comparable, require_same_cut
+from validation.measure.pairing import require_comparable, require_same_cut
+from validation.measure.sets import COUNT, ShowerSet
 from validation.statistics import binning as bins_of_labels
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -173,8 +174,8 @@ def _document(verdict: str, criteria: int) -> dict[str, Any]:
 
 
 def test_each_option_of_the_command_line_is_passed_on(reference: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
-    monkeypatch.setattr(compare, "validate", lambda *sets, **more: asked.append((sets, more)) or _document("x", 1))
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(compare, "validate", lambda **given: asked.append(given) or _document("x", 1))
     names = ("reference", "candidate", "incumbent", "training")
     files = [write_file(reference.parent / f"{name}.h5", make_showers(events=2)) for name in names]
     given = [text for name, file in zip(names, files, strict=True) for text in (f"--{name}", str(file))]
@@ -183,9 +184,8 @@ def test_each_option_of_the_command_line_is_passed_on(reference: Path, monkeypat
           "--split", "validation", "--cut-gev", "0.25", "--on-bad-event", "skip", "--geometry", "cell_mm=3",
           "--split-file", "test=a.h5", "--dataset", str(reference.parent)])  # fmt: skip
     main(["--reference", str(files[0]), "--candidate", str(files[1]), "--output", str(output)])
-    (sets, more), (_, default) = asked
-    assert [list(of_set) for of_set in sets[:2]] == [[files[0]], [files[1]]]
-    assert [list(more[name]) for name in names[2:]] == [[files[2]], [files[3]]]
+    more, default = asked
+    assert [list(more[name]) for name in names] == [[file] for file in files]
     selection = Selection(
         "validation", SplitRule.parse(["test=a.h5"]), 0.25, "skip", "cell_mm=3", memory=reference.parent
     )

@@ -17,15 +17,14 @@ from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
-from calopipe.showers.selection import Selection
 from validation import compare
 from validation.compare import Judgement, validate
 from validation.judge import similarity
 from validation.judge.answers import scalars
 from validation.judge.challenger import against_incumbent
 from validation.measure.observables import Observables
-from validation.measure.sets import Measured
-from validation.measure.table import Rows, Table, Tables, pairing
+from validation.measure.pairing import pairing
+from validation.measure.sets import Measured, Rows, Table, Tables
 from validation.statistics import binning as bins_of_labels
 from validation.statistics.binning import Binning
 from validation.statistics.expected import corrected_for_labels
@@ -34,7 +33,7 @@ from validation.statistics.expected import corrected_for_labels
 def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
     hits = Hits.of(showers.cells)
     table = Table([observed(showers)])
-    table.empty |= ~Selection(cut_gev=cut_gev).above_cut(hits, SMALL_GEOMETRY)
+    table.empty |= hits.sums() <= cut_gev / SMALL_GEOMETRY.file_unit_gev
     return Measured(table, hits.digests(), 0, "", ())
 
 

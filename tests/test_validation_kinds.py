@@ -20,8 +20,8 @@ from calopipe.showers.selection import Selection
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import observe
-from validation.measure.sets import Measured, ShowerSet, measure, require_comparable
-from validation.measure.table import Rows, Tables, pairing
+from validation.measure.pairing import pairing, require_comparable
+from validation.measure.sets import Measured, Rows, ShowerSet, Tables, measure
 from validation.statistics.binning import Binning
 
 

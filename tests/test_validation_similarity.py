@@ -13,8 +13,7 @@ from showers import make_showers, observed
 
 from validation.judge.similarity import memorised, similarity
 from validation.measure.observables import FEATURES, Observables, features
-from validation.measure.sets import Digests, Measured
-from validation.measure.table import Samples, Table
+from validation.measure.sets import Digests, Measured, Samples, Table
 from validation.statistics.distances import distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.neighbours import Neighbourhood

@@ -11,7 +11,7 @@ import pytest
 from showers import make_showers, observed
 
 from validation.measure.observables import Observables
-from validation.measure.table import PIECE_SHOWERS, Subset, Table, Tables, samples, selected
+from validation.measure.sets import PIECE_SHOWERS, Subset, Table, Tables, samples, selected
 
 
 def few(events: int = 300, seed: int = 0) -> Observables:
@@ -88,7 +88,7 @@ def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     file = SimpleNamespace(write=full, close=lambda: None)
-    monkeypatch.setattr("validation.measure.table.tempfile.TemporaryFile", lambda: file)
+    monkeypatch.setattr("validation.measure.sets.tempfile.TemporaryFile", lambda: file)
     with pytest.raises(OSError, match=r"No space left on device: .*\(TMPDIR\)"):
         Table([few(10)])
 

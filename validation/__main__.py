@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 
 _SHOWN = 5  # criteria
 _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
+# Sets of files, by their options.
+_SETS = {
+    "reference": "Monte Carlo, or simulations: HDF5 files or globs",
+    "candidate": "the showers, or roll-outs, to judge",
+    "incumbent": "other showers for the same Monte Carlo: is the candidate better than these?",
+    "training": "Monte Carlo that the candidate's generator was trained on: does it repeat that?",
+    "floor": "of a flow: the same by another solver, or on a finer grid: how far are two solvers from each other?",
+}
+_REQUIRED = ("reference", "candidate")
 # What only showers, and only flows, are asked for.
 _OF_SHOWERS = (
     "incumbent", "training", "training_split", "split", "dataset", "split_files", "geometry", "cut_gev",
@@ -59,27 +68,12 @@ def parser() -> CommandParser:
         "accepted, rejected or inconclusive, and why.",
         epilog=_EXAMPLES,
     )
-    command.add_argument(
-        "--reference", nargs="+", required=True, metavar="FILE", help="Monte Carlo, or simulations: HDF5 files or globs"
-    )
-    command.add_argument(
-        "--candidate", nargs="+", required=True, metavar="FILE", help="the showers, or roll-outs, to judge"
-    )
-    command.add_argument(
-        "--incumbent", nargs="+", default=[], metavar="FILE",
-        help="other showers for the same Monte Carlo: is the candidate better than these?",
-    )  # fmt: skip
-    command.add_argument(
-        "--training", nargs="+", default=[], metavar="FILE",
-        help="Monte Carlo that the candidate's generator was trained on: does it repeat that?",
-    )  # fmt: skip
+    for name, files in _SETS.items():
+        required = name in _REQUIRED
+        command.add_argument(f"--{name}", nargs="+", required=required, default=[], metavar="FILE", help=files)
     command.add_argument(
         "--training-split", default="train", choices=(ALL, *SPLITS), help="of --training (default: train)"
     )
-    command.add_argument(
-        "--floor", nargs="+", default=[], metavar="FILE",
-        help="of a flow: the same by another solver, or on a finer grid: how far are two solvers from each other?",
-    )  # fmt: skip
     command.add_argument(
         "--output", required=True, metavar="DIR", help="folder for the report and verdict, or a gs:// address"
     )
@@ -122,26 +116,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_NOT_AS_REQUIRED)
 
 
-def _files(patterns: Sequence[str]) -> Sequence[storage.Location]:
-    return storage.expand(patterns) if patterns else ()
+def _files(options: argparse.Namespace, *names: str) -> dict[str, Sequence[storage.Location]]:
+    return {name: storage.expand(patterns) if (patterns := getattr(options, name)) else () for name in names}
 
 
 def _of_flows(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     from validation.flow.compare import validate  # noqa: PLC0415  seconds of plotting
 
-    sets = _files(options.reference), _files(options.candidate)
-    return validate(*sets, output, floor=_files(options.floor), grade=options.grade)
+    return validate(**_files(options, *_REQUIRED, *_OF_FLOWS), output=output, grade=options.grade)
 
 
 def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
     from validation.compare import validate  # noqa: PLC0415
 
     return validate(
-        _files(options.reference), _files(options.candidate), output,
-        incumbent=_files(options.incumbent), training=_files(options.training), training_split=options.training_split,
+        **_files(options, *_REQUIRED, "incumbent", "training"),
+        output=output,
+        training_split=options.training_split,
         selection=Reading(**given(Reading, options)).selection(options.split),
-        grade=options.grade, challenge=_asked(options), seed=options.seed,
-    )  # fmt: skip
+        grade=options.grade,
+        challenge=_asked(options),
+        seed=options.seed,
+    )
 
 
 def _show(document: Mapping[str, Any], output: storage.Location) -> None:

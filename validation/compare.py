@@ -23,16 +23,20 @@ from validation.judge.answers import Criterion, Measurement, judge_all, scalars
 from validation.judge.challenger import against_incumbent
 from validation.judge.criteria import measure_criteria
 from validation.judge.similarity import figure_of_merit, memorised, similarity
+from validation.measure.pairing import pairing, require_comparable, require_one_detector, require_same_cut
 from validation.measure.sets import (
     COUNT,
+    SAMPLE_SHOWERS,
     Measured,
+    Rows,
+    Samples,
     ShowerSet,
+    Tables,
     measure,
-    require_comparable,
-    require_one_detector,
-    require_same_cut,
+    samples,
+    selected,
+    thinned,
 )
-from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, Tables, pairing, samples, selected, thinned
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import summarise

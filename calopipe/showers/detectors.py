@@ -177,15 +177,14 @@ def geometry_of(
     than what is known of its number of voxels.
     """
     given, values = split_values(text)
-    names = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
     try:
-        stated = {name: float(attributes[name]) for name in names if name in attributes}
+        stated = {name: float(attributes[name]) for name in _VALUES if name in attributes}
         described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
     except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
         raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
     cells = tuple(map(int, shape))
     if given is None and described is None:
-        missing = tuple(name for name in names if name not in {*stated, *values})
+        missing = tuple(name for name in _VALUES if name not in {*stated, *values})
         if beside is not None and missing and cells in {beside.shape, (beside.voxels,)}:
             return with_values(beside, stated | values), missing if len(cells) == 3 else (), "model's"
         if len(cells) == 3:

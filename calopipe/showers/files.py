@@ -74,7 +74,8 @@ class Examined:
 
     @cached_property
     def above_cut(self) -> npt.NDArray[np.bool_]:
-        return self.selection.above_cut(self.hits, self.geometry)
+        """Whether each deposits more than the cut in its cells, as they are stored, (n,)."""
+        return np.asarray(self.hits.sums() > self.selection.cut_gev / self.geometry.file_unit_gev)
 
     @cached_property
     def in_split(self) -> npt.NDArray[np.bool_]:

@@ -85,8 +85,7 @@ class Hits:
 
 def _sums(place: npt.NDArray[np.intp], value: FloatArray, places: int) -> npt.NDArray[np.float64]:
     """Sum of the values of each place (places,)."""
-    sums: npt.NDArray[np.float64] = np.bincount(place, value, places)  # type: ignore[assignment]  # floats, of weights
-    return sums
+    return np.bincount(place, value, places)  # type: ignore[return-value]  # floats, of weights
 
 
 def joined(high: npt.NDArray[np.integer], low: npt.NDArray[np.uint32]) -> Digests:

@@ -39,8 +39,7 @@ class Positions:
 
     @property
     def r_mm(self) -> Array:
-        radius: Array = np.sqrt(self.x_mm**2 + self.y_mm**2 + self.ring_mm**2)
-        return radius
+        return np.sqrt(self.x_mm**2 + self.y_mm**2 + self.ring_mm**2)
 
 
 @lru_cache(maxsize=8)

@@ -5,17 +5,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, field
 
-import numpy as np
-import numpy.typing as npt
-
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import ALL, SPLITS, SplitRule
 from calopipe.events.tolerance import STOP, Tolerance
 from calopipe.options import add_settings, setting, settings_of, told
-from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import settled
-from calopipe.showers.hits import Hits
 from calopipe.storage import Location
 
 CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
@@ -41,10 +36,6 @@ class Selection:
     def __post_init__(self) -> None:
         require_energy("cut_gev", self.cut_gev)
         object.__setattr__(self, "geometry", settled(self.geometry))  # not the name of a file, but what it describes
-
-    def above_cut(self, hits: Hits, geometry: Geometry) -> npt.NDArray[np.bool_]:
-        """Whether each event (N,) deposits more than `cut_gev` in its cells, as they are stored."""
-        return np.asarray(hits.sums() > self.cut_gev / geometry.file_unit_gev)
 
 
 @dataclass(frozen=True, kw_only=True)

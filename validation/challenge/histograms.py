@@ -7,8 +7,6 @@ the criteria of the verdict, nothing is subtracted for chance.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-
 import numpy as np
 
 from calopipe.showers.cells import Geometry
@@ -17,7 +15,7 @@ from validation.statistics.estimates import separation
 
 # Of a cell in MeV: the readout threshold of datasets 2 and 3, 0.5 keV in silicon over its sampling fraction 0.033.
 _LEAST_OF_ELECTRONS, _LEAST_OF_ATLAS = 0.5e-3 / 0.033, 10.0
-_LAYER_EDGES, VOXEL_EDGES, _SPARSITY_EDGES = 40, 50, 20
+_LAYER_EDGES, _CELL_EDGES, _SPARSITY_EDGES = 40, 50, 20
 # Outermost radius of a layer in mm, and the ends of its histograms of centres (both signs) and of widths: datasets 2
 # and 3; the layers EM1 and EM2 of dataset 1; its tile layers.
 _LENGTHS = ((100.0, 30.0, 30.0), (1000.0, 100.0, 100.0), (np.inf, 500.0, 400.0))
@@ -43,43 +41,41 @@ def energy_edges(geometry: Geometry, largest_mev: float, count: int) -> Array:
 class Histograms:
     """The histograms of one set of showers, filled piece by piece; their edges are Monte Carlo's."""
 
-    def __init__(self, geometry: Geometry, largest_layer_mev: Array) -> None:
-        self._edges = {name: list(edges) for name, edges in _edges(geometry, largest_layer_mev).items()}
+    def __init__(self, geometry: Geometry, largest_layer_mev: Array, largest_cell_mev: float) -> None:
+        self._edges = _edges(geometry, largest_layer_mev, largest_cell_mev)
         self.counts = {name: [np.zeros(len(ends) - 1) for ends in edges] for name, edges in self._edges.items()}
 
-    def add(self, features: HighLevel) -> None:
+    def add(self, features: HighLevel, cells: Array) -> None:
+        """`cells` (n, cells) are those of the same showers that exist, in MeV."""
         values = {
             "total": (features.total_mev / features.incident_mev)[:, None], "layer": features.layer_mev,
             "x": features.x_mm, "y": features.y_mm, "x_width": features.x_width_mm, "y_width": features.y_width_mm,
-            "sparsity": 1 - features.sparsity,
+            "sparsity": 1 - features.sparsity, "cells": cells.reshape(-1, 1),
         }  # fmt: skip
         for name, edges in self._edges.items():
             for number, ends in enumerate(edges):
                 self.counts[name][number] += np.histogram(values[name][:, number], ends)[0]
 
 
-def _edges(geometry: Geometry, largest_layer_mev: Array) -> dict[str, Iterator[Array]]:
-    angles = layers_with_angles(geometry)
-
-    def lengths(place: int) -> Iterable[Array]:
-        for number in angles:
-            outermost = geometry.layers[number].r_edges_mm[-1]
-            end = next(ends for ends in _LENGTHS if outermost < ends[0])[place]
-            yield np.linspace(-end if place == 1 else 0.0, end, 101)
-
+def _edges(geometry: Geometry, largest_layer_mev: Array, largest_cell_mev: float) -> dict[str, list[Array]]:
+    outermost = [geometry.layers[number].r_edges_mm[-1] for number in layers_with_angles(geometry)]
+    ends = [next(ends for ends in _LENGTHS if radius < ends[0]) for radius in outermost]
+    centres = [np.linspace(-centre, centre, 101) for _, centre, _ in ends]
+    widths = [np.linspace(0.0, width, 101) for _, _, width in ends]
     return {
-        "total": iter([np.linspace(0.5, 1.5, 101)]),
-        "layer": (energy_edges(geometry, largest, _LAYER_EDGES) for largest in largest_layer_mev),
-        "x": iter(lengths(1)),
-        "y": iter(lengths(1)),
-        "x_width": iter(lengths(2)),
-        "y_width": iter(lengths(2)),
-        "sparsity": (np.linspace(0, 1, _SPARSITY_EDGES) for _ in geometry.layers),
+        "total": [np.linspace(0.5, 1.5, 101)],
+        "layer": [energy_edges(geometry, largest, _LAYER_EDGES) for largest in largest_layer_mev],
+        "x": centres,
+        "y": centres,
+        "x_width": widths,
+        "y_width": widths,
+        "sparsity": [np.linspace(0, 1, _SPARSITY_EDGES)] * len(geometry.layers),
+        "cells": [energy_edges(geometry, largest_cell_mev, _CELL_EDGES)],
     }
 
 
 def separations(reference: Histograms, candidate: Histograms) -> dict[str, list[float]]:
-    """The separation power of each layer, by observable; one number for the total energy."""
+    """The separation power of each layer, by observable; one number for the total energy, and for cells."""
     return {
         name: [float(separation(*pair)) for pair in zip(counts, candidate.counts[name], strict=True)]
         for name, counts in reference.counts.items()

@@ -11,16 +11,14 @@ import numpy as np
 
 from calopipe.documents import finite
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge import CLASSIFIER, TIMING
 from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
 from calopipe.showers.positions import positions
 from calopipe.storage import Location
-from validation.challenge.histograms import VOXEL_EDGES, Histograms, energy_edges, separations
+from validation.challenge.histograms import Histograms, separations
 from validation.challenge.published import published
 from validation.measure.sets import ShowerSet
 from validation.statistics.distances import distances
-from validation.statistics.estimates import separation
 
 _LABELS = {
     "total": "Energy in all cells over the incident energy",
@@ -92,15 +90,12 @@ class _Measured:
     """Histograms and features of Monte Carlo, of its even and odd showers, and of the candidate."""
 
     def __init__(self, reference: ShowerSet, candidate: ShowerSet) -> None:
-        self.geometry: Geometry = reference.geometry
-        largest_layer, largest_cell = np.zeros(self.geometry.shape[2]), 0.0
+        largest_layer, largest_cell = np.zeros(reference.geometry.shape[2]), 0.0
         for piece, cells in features(reference, "largest energies"):
             largest_layer = np.maximum(largest_layer, piece.layer_mev.max(axis=0))
             largest_cell = max(largest_cell, float(cells.max()))
-        self._edges = energy_edges(self.geometry, largest_cell, VOXEL_EDGES)
         names = ("reference", "even", "odd", "candidate")
-        self.histograms = {name: Histograms(self.geometry, largest_layer) for name in names}
-        self.cells: Mapping[str, Array] = {name: np.zeros(len(self._edges) - 1) for name in names}
+        self.histograms = {name: Histograms(reference.geometry, largest_layer, largest_cell) for name in names}
         of_reference = self._filled(
             reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
         )
@@ -117,13 +112,13 @@ class _Measured:
             vectors[count : count + len(vector)] = vector
             count += len(vector)
             for name, rows in parts.items():
-                self.histograms[name].add(piece[rows])
-                self.cells[name][:] += np.histogram(cells[rows], self._edges)[0]
+                self.histograms[name].add(piece[rows], cells[rows])
         return vectors[:count]
 
     def separations(self) -> dict[str, Any]:
-        values = self._separations("reference", "candidate")
-        own = self._separations("even", "odd")
+        of_each = self.histograms
+        values = separations(of_each["reference"], of_each["candidate"])
+        own = separations(of_each["even"], of_each["odd"])
         return {
             name: {
                 "label": label,
@@ -134,10 +129,6 @@ class _Measured:
             }
             for name, label in _LABELS.items()
         }
-
-    def _separations(self, first: str, second: str) -> dict[str, list[float]]:
-        powers = separations(self.histograms[first], self.histograms[second])
-        return powers | {"cells": [float(separation(self.cells[first], self.cells[second]))]}
 
 
 def _mean(values: list[float]) -> float | None:

@@ -19,7 +19,7 @@ from validation.judge.answers import Measurement
 from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns, Observables, features, ring_shares
-from validation.measure.table import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
+from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
 from validation.statistics.estimates import (
     Estimate,

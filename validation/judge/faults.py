@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from validation.measure.observables import Observables
-from validation.measure.table import Rows
+from validation.measure.sets import Rows
 
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
 _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy

@@ -15,11 +15,9 @@ from calopipe.showers.cells import FloatArray
 from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
 from validation.judge import faults
 from validation.judge.answers import LEVEL
-from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import Observables, features, ring_shares
-from validation.measure.sets import Measured
-from validation.measure.table import SAMPLE_SHOWERS, Rows, Samples, Tables, selected, thinned
+from validation.measure.sets import SAMPLE_SHOWERS, Measured, Rows, Samples, Tables, selected, thinned
 from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
 from validation.statistics.distances import distances
@@ -36,7 +34,10 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     reference, candidate, per_event = some
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
-    apart = distances(*_centred(*pair), batch=_KPD_SHOWERS) if len(reference) else None
+    apart = None
+    if len(reference):  # less their mean: the distances divide by the largest value, which is then of the spread
+        centre = pair[0].mean(axis=0)
+        apart = distances(*(side - centre for side in pair), batch=_KPD_SHOWERS)
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
     if wide(reference.energy_gev):
         seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
@@ -90,12 +91,6 @@ def _shares(table: Observables) -> FloatArray:
 def _observables(table: Observables) -> npt.NDArray[Any]:
     """The features of the distances, and the shares of the rings about the axis."""
     return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
-
-
-def _centred(reference: Array, candidate: Array) -> tuple[Array, Array]:
-    """Features less their mean in the reference: the distances divide by the largest value, which is of the spread."""
-    centre = reference.mean(axis=0)
-    return reference - centre, candidate - centre
 
 
 def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:

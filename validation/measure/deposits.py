@@ -47,8 +47,7 @@ class Deposits:
     @property
     def places(self) -> Index:
         """Where in its layer each hit is, as in `calopipe.showers.positions`, (hits,)."""
-        place: Index = self.x * self.shape[1] + self.y
-        return place
+        return self.x * self.shape[1] + self.y
 
     def sums(self, place: Index, places: int, weights: Array) -> Array:
         """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""

@@ -1,10 +1,17 @@
-"""Sets of shower files: whether two of them can be compared, and one pass over each, which measures it."""
+"""Sets of showers: their files, and the table that one pass over these leaves.
+
+The observables need not fit in memory: a table is on disk, of which a piece is in memory at a time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+import os
+import tempfile
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +19,24 @@ import numpy.typing as npt
 from calopipe.errors import InputError
 from calopipe.events.splits import Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
-from calopipe.labels import PARTICLE, PHI, LabelRange, taken
+from calopipe.labels import PARTICLE, PHI, taken
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import FloatArray, Geometry
 from calopipe.showers.files import Examined, ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
-from validation.measure.edges import wide
 from validation.measure.observables import Observables, observe
 from validation.measure.pictures import Picture, pictures
-from validation.measure.table import LABELS, Table
 
+PIECE_SHOWERS = 2_000  # of a table, read at once: a few MB
+SAMPLE_SHOWERS = 10_000  # of each set: for bins, fits, a classifier and nearest neighbours
+_NAMES = [field.name for field in fields(Observables)]
 _GALLERY = 3  # showers of each set of which pictures are kept
 COUNT = "count"  # of a candidate: corrupt showers are a finding
 
 Mask = npt.NDArray[np.bool_]
+Labels = npt.NDArray[np.floating]
+Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -114,55 +124,127 @@ def _without_bad_cells(part: Examined) -> Examined:
     return replace(part, cells=np.where(np.isfinite(part.cells) & (part.cells > 0), part.cells, 0))
 
 
-def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
-    """InputError unless both are of one detector, and stored in one unit."""
-    if differs := other.geometry.difference(reference.geometry, unit=True):
-        name, given, expected = differs
-        raise InputError(
-            f"{other.files[0].path}: {name} is {given}, in the reference {reference.files[0].path} it is "
-            f"{expected}; compare showers of one detector, stored in one unit"
-            + (", or give the --geometry, which the reference does not state" if reference.files[0].assumed else "")
+class Table:
+    """Rows in a temporary file, which is gone once the process ends, however it ends.
+
+    In memory are the labels, (N,) float32 or int32, and which showers are empty: 17 bytes a shower. A shower is empty
+    without a hit; the reader of the showers adds those that are not above the cut.
+    """
+
+    def __init__(self, parts: Iterable[Observables]) -> None:
+        """Write `parts`, one after the other. OSError: the folder for temporary files (TMPDIR) is full."""
+        self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
+        weakref.finalize(self, self._file.close)
+        self._row: np.dtype[np.void] | None = None
+        labels: list[tuple[npt.NDArray[Any], ...]] = []
+        for part in parts:
+            self._row = self._row or _row_of(part)
+            rows = np.empty(len(part), dtype=self._row)
+            for name in _NAMES:
+                rows[name] = getattr(part, name)
+            self._write(rows)
+            floats = (column.astype(np.float32) for column in (part.energy_gev, part.theta_rad, part.phi_rad))
+            labels.append((*floats, part.particle, part.empty))
+        nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.float32, np.int32, np.bool_))
+        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = map(
+            np.concatenate, zip(nothing, *labels, strict=True)
         )
 
+    def _write(self, rows: npt.NDArray[np.void]) -> None:
+        try:
+            self._file.write(rows.data)
+            self._file.flush()
+        except OSError as error:
+            with suppress(OSError):
+                self._file.close()  # what it still holds cannot be written
+            error.filename = f"{tempfile.gettempdir()} (TMPDIR)"
+            raise
 
-def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
-    """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
-    require_one_detector(reference, candidate)
-    expected, labels = (
-        LabelRange.joined(LabelRange.of(file.more) for file in showers.files) for showers in (reference, candidate)
-    )
-    if differs := labels.difference(expected):
-        raise InputError(
-            f"{candidate.files[0].path}: its showers have {differs[0]}, those of the reference {differs[1]}; compare "
-            "sets of one beam"
-        )
-    for label, unit, scale in LABELS:
-        known, given = reference.labels(label) * scale, candidate.labels(label) * scale
-        low, high = float(known.min()), float(known.max())
-        # What n showers span falls short of the beam's range by about 1/n of it at either end.
-        share = 0.02 + 10 / len(known)
-        if label == "energy_gev" and wide(known):
-            factor = (high / low) ** share * 1.001
-            outside = given[(given < low / factor) | (given > high * factor)]
-        else:
-            margin = (high - low) * share + 1e-3 * abs(high)
-            outside = given[(given < low - margin) | (given > high + margin)]
-        if len(outside):
-            raise InputError(
-                f"{candidate.files[0].path}: {len(outside)} of {len(given)} showers have {label.partition('_')[0]} "
-                f"outside the reference's {low:.4g} to {high:.4g} {unit}, such as {outside[0]:.4g}; compare sets of "
-                "one beam"
-            )
+    def __len__(self) -> int:
+        return len(self.energy_gev)
+
+    def __getitem__(self, rows: slice | Index, /) -> Observables:
+        """The rows of a slice without a step, or those of an index in rising order."""
+        if isinstance(rows, slice):
+            return self._read(*rows.indices(len(self))[:2])
+        if not len(rows):
+            return self._read(0, 0)
+        parts, begin = [], 0
+        while begin < len(rows):  # in spans of at most four pieces, so that memory is bounded
+            end = int(np.searchsorted(rows, rows[begin] + 4 * PIECE_SHOWERS))
+            span = self._read(int(rows[begin]), int(rows[end - 1]) + 1)
+            parts.append(span[rows[begin:end] - rows[begin]])
+            begin = end
+        return Observables.joined(parts)
+
+    def _read(self, start: int, stop: int) -> Observables:
+        assert self._row is not None
+        size = self._row.itemsize
+        # Not a memory map: the kernel maps pages around those touched, so that memory would grow with the table.
+        stored = os.pread(self._file.fileno(), max(stop - start, 0) * size, start * size)
+        rows = np.frombuffer(stored, dtype=self._row)
+        return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))
 
 
-def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
-    """InputError where showers were generated for fewer of Monte Carlo's than the cut leaves."""
-    for file in generated.files:
-        if file.cut_gev > cut_gev:
-            raise InputError(
-                f"{file.path}: generated for showers above {file.cut_gev:g} GeV, compared are those above {cut_gev:g}; "
-                f"give --cut-gev {file.cut_gev:g}"
-            )
+class Subset(Table):
+    """Some rows of a table, `index` (n,) in rising order."""
+
+    def __init__(self, table: Table, index: Index) -> None:
+        self._table, self._index = table, index
+        labels = table.energy_gev, table.theta_rad, table.phi_rad, table.particle, table.empty
+        self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = (label[index] for label in labels)
+
+    def __getitem__(self, rows: slice | Index, /) -> Observables:
+        return self._table[self._index[rows]]
+
+
+Rows = Table | Observables  # on disk, or in memory
+
+
+def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
+    """The rows that a mask (N,) selects."""
+    if mask.all():
+        return rows
+    return Subset(rows, np.flatnonzero(mask)) if isinstance(rows, Table) else rows[mask]
+
+
+Rows_co = TypeVar("Rows_co", bound=Rows, covariant=True)
+
+
+class Compared(NamedTuple, Generic[Rows_co]):
+    """Two sets of showers that are compared.
+
+    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
+    """
+
+    reference: Rows_co
+    candidate: Rows_co
+    per_event: int
+
+
+Tables = Compared[Rows]
+Samples = Compared[Observables]  # some showers of each set, in memory and in order; `per_event` may be lower
+
+
+def samples(tables: Tables, showers: int, rng: np.random.Generator) -> Samples:
+    """At most `showers` of each set; in paired sets events with their partners, or the first few of them."""
+    reference, candidate, per_event = tables
+    chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
+    if not per_event:
+        return Samples(reference[chosen], thinned(candidate, showers, rng), 0)
+    copies = min(per_event, max(showers // max(len(chosen), 1), 1))
+    partners = (chosen[:, None] * per_event + np.arange(copies)).reshape(-1)
+    return Samples(reference[chosen], candidate[partners], copies)
+
+
+def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:
+    """At most so many rows, in memory and in order."""
+    return rows[np.sort(rng.choice(len(rows), min(len(rows), showers), replace=False))]
+
+
+def _row_of(part: Observables) -> np.dtype[np.void]:
+    columns = [(name, values.dtype, values.shape[1:]) for name in _NAMES for values in (getattr(part, name),)]
+    return np.dtype(columns)
 
 
 @dataclass(frozen=True)

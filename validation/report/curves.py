@@ -47,8 +47,7 @@ class Frame:
     @property
     def centres(self) -> Array:
         if self.log_x:
-            middles: Array = np.sqrt(self.edges[1:] * self.edges[:-1])
-            return middles
+            return np.sqrt(self.edges[1:] * self.edges[:-1])
         return (self.edges[1:] + self.edges[:-1]) / 2
 
 

@@ -13,7 +13,7 @@ from calopipe.showers.cells import Geometry
 from validation.measure.deposits import Array
 from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Columns
-from validation.measure.table import Rows, Samples
+from validation.measure.sets import Rows, Samples
 
 # Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
 _EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
@@ -82,14 +82,12 @@ def kinds(rows: Rows) -> Array:
 
 def degrees(rows: Rows) -> Array:
     """The true angle of each shower, (N,)."""
-    angles: Array = np.degrees(rows.theta_rad.astype(np.float64))
-    return angles
+    return np.degrees(rows.theta_rad.astype(np.float64))
 
 
 def azimuths(rows: Rows) -> Array:
     """The azimuth of each shower in degrees, (N,)."""
-    angles: Array = np.degrees(rows.phi_rad.astype(np.float64))
-    return angles
+    return np.degrees(rows.phi_rad.astype(np.float64))
 
 
 def energy_bins(values: Array, events: int) -> list[Bin]:

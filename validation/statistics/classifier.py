@@ -68,8 +68,7 @@ def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[flo
 
 def _half(events: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
     """Which of the events, one half at random, come first."""
-    chosen: npt.NDArray[np.bool_] = rng.permutation(events) < events // 2
-    return chosen
+    return rng.permutation(events) < events // 2
 
 
 def _scores(

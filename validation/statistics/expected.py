@@ -17,7 +17,7 @@ import numpy.typing as npt
 from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns, Observables
-from validation.measure.table import SAMPLE_SHOWERS, Labels, Rows
+from validation.measure.sets import SAMPLE_SHOWERS, Labels, Rows
 from validation.statistics.estimates import with_products
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
@@ -64,27 +64,23 @@ class AtEnergy:
     def width(self, energy_gev: npt.NDArray[Any]) -> Array:
         """(n, k)."""
         u = self._at(energy_gev)
-        width: Array = np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
-        return width
+        return np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
 
     def _at(self, energy_gev: npt.NDArray[Any]) -> Array:
         return (_log(energy_gev) - self._centre) / self._scale
 
 
 def _log(energy_gev: npt.NDArray[Any]) -> Array:
-    log_energy: Array = np.log(np.asarray(energy_gev, dtype=np.float64))
-    return log_energy
+    return np.log(np.asarray(energy_gev, dtype=np.float64))
 
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
     known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no more
-    coefficients: Array = np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
-    return coefficients
+    return np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
 
 
 def _values(u: Array, coefficients: Array) -> Array:
-    curve: Array = np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
-    return curve
+    return np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
 
 
 def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:

@@ -69,8 +69,7 @@ class Resolutions:
         terms = np.stack([self.energy_gev ** {"a": -1.0, "b": -2.0, "c": 0.0}[name] for name in names])
 
         def law(_energy: Array, *squares: float) -> Array:
-            log_widths: Array = np.log(squares @ terms) / 2
-            return log_widths
+            return np.log(squares @ terms) / 2
 
         squares, covariance = curve_fit(
             law, self.energy_gev, np.log(self.width), (self.width**2 / terms).min(axis=1), sigma=self.width_error,
@@ -89,8 +88,7 @@ class Resolutions:
 def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
     """sigma/E of a fit at these energies."""
     a, b, c = (fit["terms"].get(name, {"value": 0.0})["value"] for name in "abc")
-    widths: Array = np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
-    return widths
+    return np.sqrt(a**2 / energy_gev + (b / energy_gev) ** 2 + c**2)
 
 
 def _kurtosis(values: Array) -> float:
