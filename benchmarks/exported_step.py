@@ -116,8 +116,8 @@ def generation_of(model: Path, batch: int, number: int) -> tuple[Callable[..., t
     )
     first = [tf.constant(batch * turn, tf.int64) for turn in range(number)]
 
-    def made(*given: tf.Tensor) -> tf.Tensor:
-        return generator.cells(*given)
+    def made(energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
+        return generator.cells({"energy_gev": energy_gev, "theta_rad": theta_rad}, seed, first)
 
     return made, [[energy, theta, tf.constant(1), each] for each in first]
 

@@ -82,12 +82,10 @@ def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict
         for name, generator in generators.items():
             batch = generator.batch
             count = batch if repeat == 0 else max(showers // batch, 1) * batch
-            energy, theta = (
-                np.linspace(bounds[0], bounds[1], count, dtype=np.float32)
-                for bounds in (card.valid_range["energy_gev"], card.valid_range["theta_rad"])
-            )
+            ends = {name: card.valid_range[name] for name in ("energy_gev", "theta_rad")}
+            labels = {name: np.linspace(low, high, count, dtype=np.float32) for name, (low, high) in ends.items()}
             began = time.perf_counter()
-            for _ in generator.showers(energy, theta, seed=repeat):
+            for _ in generator.showers(labels, seed=repeat):
                 pass
             if repeat:
                 found[name].append(count / (time.perf_counter() - began))

@@ -149,7 +149,8 @@ def _write_plainly(plan: Plan, settings: Settings, geometry: Geometry, output: P
             above = hits.sums() > settings.selection.cut_gev / geometry.file_unit_gev
             hits, events = hits[above], first + np.flatnonzero(above)
             mtheta = angle_of_hits(hits, geometry)
-            encoded += encode(hits, energy[events], theta[events], mtheta, events)
+            labels = {"energy": energy[events], "theta": theta[events], "mtheta": mtheta, "event": events}
+            encoded += encode(hits, labels)
             kept.append(events)
     split_of = settings.selection.rule.assign(Path(plan.path).name, np.concatenate(digests))
     for number, split in enumerate(SPLITS):

@@ -1,6 +1,6 @@
 """Step 3: showers from the model, and from the incumbent, with the labels of the test split."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
@@ -39,7 +39,7 @@ def generate(
     Returns:
         SHA-256 of the file, and of the incumbent's, which is empty without one; both are empty of a share.
     """
-    from components.step import describe, working
+    from components.step import describe, require_models, working
 
     with working(output, f"generate{share}".replace("/", "-"), "model/*", "incumbent/*", "*", ".*.parts/*") as run:
         from calopipe.events.tolerance import SKIP
@@ -47,35 +47,22 @@ def generate(
         from calopipe.storage import location, sha256_of_file
         from training.asked.conditions import Conditions
         from training.challenge.timing import time_generation
-        from training.folder import require_model
         from training.generation import EXTRAPOLATE, generate
-        from training.models.source import ModelFile
         from training.parts import Share
 
-        if model_file:
-            ModelFile.unpacked(model_file).run()
+        require_models(run, model_file, model=fingerprint, incumbent=incumbent)
         conditions = Conditions([location(file) for file in files], Reading(**reading).selection("test"))
-        hashes = {}
-        # The model comes last, so that the step's last message is about it.
-        for name, file, expected in (("incumbent", "incumbent", incumbent), ("model", "generated", fingerprint)):
-            if not expected:
-                continue
-            require_model(run / name, expected)
-            count = generate(
-                run / name,
-                conditions,
-                run / f"{file}.h5",
-                per_event=per_event,
-                seed=seed,
-                share=Share.parse(share) if share else None,
-                outside=EXTRAPOLATE if name == "incumbent" else SKIP,
-                measured=metrics.log_metric if name == "model" else None,
-            )
-            if not share:
-                hashes[name] = sha256_of_file(run / f"{file}.h5")
-        made_from = model.metadata.get("fingerprint", fingerprint)
-        facts = {"share": share} if share else {"sha256": hashes["model"], "showers": count}
-        describe(showers, f"{output}/generated.h5", made_from=made_from, seed=seed, **facts)
+        part = Share.parse(share) if share else None
+        asked: dict[str, Any] = {"per_event": per_event, "seed": seed, "share": part}
+        made, rivals = run / "generated.h5", run / "incumbent.h5"
+        if incumbent:
+            generate(run / "incumbent", conditions, rivals, outside=EXTRAPOLATE, **asked)
+        # last, so that the step's last message is about it
+        count = generate(run / "model", conditions, made, outside=SKIP, measured=metrics.log_metric, **asked)
         if challenge and not share:
             time_generation(run / "model", conditions, run / "timing.json")
-        return (hashes.get("model", ""), hashes.get("incumbent", ""))
+        sha256 = "" if share else sha256_of_file(made)
+        facts = {"share": share} if share else {"sha256": sha256, "showers": count}
+        made_from = model.metadata.get("fingerprint", fingerprint)
+        describe(showers, f"{output}/generated.h5", made_from=made_from, seed=seed, **facts)
+        return (sha256, sha256_of_file(rivals) if incumbent and not share else "")

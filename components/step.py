@@ -102,6 +102,21 @@ def offered(packed: str, run: Path) -> Iterator[None]:
         yield
 
 
+def require_models(run: Path, model_file: str, **fingerprints: str) -> None:
+    """Run the user's file that the parameter `model_file` holds, if any, and look at the models in folders of `run`.
+
+    InputError unless each is whole and has its fingerprint; an empty one stands for no model.
+    """
+    from training.folder import require_model
+    from training.models.source import ModelFile
+
+    if model_file:
+        ModelFile.unpacked(model_file).run()
+    for name, fingerprint in fingerprints.items():
+        if fingerprint:
+            require_model(run / name, fingerprint)
+
+
 def keep_from_others() -> None:
     """Let no other user change what this process writes if its umask is 0, which is what Kubeflow starts steps with.
 

@@ -43,23 +43,18 @@ def train(
     from components.step import describe, offered, working
 
     with working(output, "train", "model/**", "incumbent/*") as run, offered(model_file, run):
-        from calopipe.progress import say
         from calopipe.storage import location
         from preprocessing.dataset import require_dataset
         from training.configs import named_config, with_settings
-        from training.folder import model_in
         from training.registry.registry import Registry
         from training.registry.retraining import fit_here, fit_on_nodes, retrain
 
         require_dataset(location(dataset), fingerprint)
         named = named_config(config, epochs=epochs or None, steps=steps or None, strategy=strategy, seed=seed)
-        asked, place = with_settings(named, settings), run / "model"
-        if last := model_in(place):
-            say(last.since(fingerprint, asked))
         card, incumbent = retrain(
             location(dataset),
-            place,
-            asked,
+            run / "model",
+            with_settings(named, settings),
             Registry(location(registry)),
             origin=warm_start,
             copy=run / "incumbent",

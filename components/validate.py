@@ -1,6 +1,6 @@
 """Step 4: Monte Carlo against generated showers; a verdict and a report."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kfp import dsl
 
@@ -49,23 +49,21 @@ def validate(
         if incumbent:
             require_file(rival, incumbent)
         reference = [location(file) for file in files]
-        selection = Reading(**reading).selection("test")
+        chosen: dict[str, Any] = {"selection": Reading(**reading).selection("test"), "seed": seed}
         asked = None
         if challenge:
             from training.challenge.discriminate import discriminate  # which loads TensorFlow
 
-            classifier, timing = run / "classifier.json", run / "timing.json"
-            discriminate(reference, [generated], classifier, selection=selection, seed=seed)
-            asked = Asked.read(classifier, timing)
+            discriminate(reference, [generated], run / "classifier.json", **chosen)
+            asked = Asked.read(run / "classifier.json", run / "timing.json")
         verdict = validate(
             reference,
             [generated],
             run,
             incumbent=[rival] if incumbent else [],
             training=reference,
-            selection=selection,
             grade=grade,
             challenge=asked,
-            seed=seed,
+            **chosen,
         )
         return hand_on(verdict, showers, run, report, summary, metrics)

@@ -9,7 +9,7 @@ import argparse
 import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
@@ -68,9 +68,7 @@ class Parameters:
 class ShowerParameters(Reading, Parameters):  # input and output first
     """Calorimeter showers to a validated generative model."""
 
-    on_doubt: str = setting(
-        STOP, help="What to do about a file whose unit, scale or labels are not plausible: stop, or warn."
-    )
+    on_doubt: str = field(default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata)  # not to warn
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )

@@ -21,15 +21,8 @@ def steps(p: Any, platform: Platform | None) -> None:
     """The pipeline of the parameters `p`, with what the steps need on `platform`, if it is to run on a cluster."""
     if platform and platform.generation_pods > 1:
         raise InputError(f"--generation-pods {platform.generation_pods}: roll-outs are not shared out; leave it out")
-    prepared = preprocess_flow(
-        patterns=p.input,
-        output=p.output,
-        split_files=p.split_files,
-        pair_step=p.pair_step,
-        beam_options=p.beam_options,
-        on_bad_event=p.on_bad_event,
-        on_bad_file=p.on_bad_file,
-    )
+    read = ("output", "split_files", "pair_step", "beam_options", "on_bad_event", "on_bad_file")
+    prepared = preprocess_flow(patterns=p.input, **{name: getattr(p, name) for name in read})
     model = trained(p, prepared, platform, warm_start="none")
     made = generate_flow(
         output=p.output,

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.errors import InputError
-from calopipe.labels import PARTICLE, PHI
+from calopipe.labels import DATASETS, PARTICLE, PHI
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from preprocessing.manifest import Manifest
 from preprocessing.records import index_type
@@ -21,6 +21,8 @@ from preprocessing.records import index_type
 _SHUFFLE_BYTES, _SHUFFLE_BATCHES, _SHUFFLE_RECORDS = 64 * 2**20, 4, 10_000
 _SHARDS_AT_ONCE = 16  # mixes the input files within a shuffle, and hides a remote file's latency
 _PREFETCHED_STEPS = 2
+# Features of a record that are labels, by the names that models know them by.
+_LABELS = {"energy": "energy_gev", "theta": "theta_rad", "mtheta": "mtheta_rad", PHI: PHI, PARTICLE: PARTICLE}
 _HITS_ROUNDED = 128  # the length of lists of hits is rounded up to a multiple of this
 
 
@@ -48,14 +50,14 @@ def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     Returns `cell` (N, K), positions in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
     0.02 GeV, and the labels of `decode`. K is the largest number of hits, rounded up, so that few shapes occur.
     """
-    parsed, index, value, hits = _parsed(records, manifest)
+    labels, index, value, hits = _parsed(records, manifest)
 
     def padded(numbers: tf.Tensor, filler: Any) -> tf.Tensor:
         rows = tf.RaggedTensor.from_row_lengths(numbers, hits).to_tensor(filler)
         rows = tf.pad(rows, [[0, 0], [0, -tf.shape(rows)[1] % _HITS_ROUNDED]], constant_values=filler)
         return tf.ensure_shape(rows, [records.shape[0], None])
 
-    return {"cell": padded(index, -1), "value": padded(value, 0.0), **_labels(parsed)}
+    return {"cell": padded(index, -1), "value": padded(value, 0.0), **labels}
 
 
 def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tensor:
@@ -83,26 +85,17 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
 
 
 def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The features; place and energy, in units of 0.02 GeV, of the hits of all showers; hits of each shower (N,)."""
-    scalar = tf.io.FixedLenFeature([], tf.float32)
-    blob = tf.io.FixedLenFeature([], tf.string)
-    more = {PHI: scalar, PARTICLE: tf.io.FixedLenFeature([], tf.int64)}
-    features = {"index": blob, "value": blob, "energy": scalar, "theta": scalar, "mtheta": scalar}
-    features |= {name: more[name] for name in more.keys() & manifest.valid_range.keys()}
-    parsed = tf.io.parse_example(records, features)
+    """The labels; place and energy, in units of 0.02 GeV, of the hits of all showers; hits of each shower (N,)."""
+    kinds = {"index": tf.string, "value": tf.string, **dict.fromkeys(_LABELS, tf.float32), PARTICLE: tf.int64}
+    stored = [name for name in kinds if name not in DATASETS or name in manifest.valid_range]
+    parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([], kinds[name]) for name in stored})
     index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
     value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
     value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
-    return parsed, tf.cast(index, tf.int32), value, tf.strings.length(parsed["value"]) // 4
-
-
-def _labels(parsed: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    labels = {"energy_gev": parsed["energy"], "theta_rad": parsed["theta"], "mtheta_rad": parsed["mtheta"]}
-    if PHI in parsed:
-        labels[PHI] = parsed[PHI]
-    if PARTICLE in parsed:
-        labels[PARTICLE] = tf.cast(parsed[PARTICLE], tf.int32)
-    return labels
+    labels = {label: parsed[feature] for feature, label in _LABELS.items() if feature in stored}
+    if PARTICLE in labels:
+        labels[PARTICLE] = tf.cast(labels[PARTICLE], tf.int32)
+    return labels, tf.cast(index, tf.int32), value, tf.strings.length(parsed["value"]) // 4
 
 
 def decode_pairs(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:

@@ -16,17 +16,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Plan
-
-if TYPE_CHECKING:
-    import apache_beam as beam
-
 
 _PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
@@ -59,7 +55,7 @@ def carry_out(
 
 
 @contextmanager
-def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
+def pipeline(beam_options: Sequence[str]) -> Iterator[Any]:
     """A pipeline that is empty, and is carried out at the end of the block on the runner of `beam_options`.
 
     InputError: the first reason for which an element stopped, or the runner is none.
@@ -84,7 +80,7 @@ def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
         raise
 
 
-def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
+def _pipeline(beam_options: Sequence[str]) -> Any:
     """An empty pipeline for the runner that `beam_options` name, else for the one in this process."""
     import apache_beam as beam  # noqa: PLC0415
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: PLC0415

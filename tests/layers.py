@@ -13,8 +13,7 @@ from keras import ops
 
 from calopipe.options import setting
 from calopipe.showers.cells import Geometry
-from preprocessing.manifest import Manifest
-from preprocessing.reading import decode_hits, dense
+from preprocessing.reading import dense
 from training.models.base import Batch, Losses, Phase
 from training.models.config import CONFIGS, FitConfig, register
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
@@ -52,27 +51,21 @@ class Layers(ShowerModel):
         nx, ny, _ = geometry.shape
         self._around = [(nx // 2, nx - nx // 2 - 1), (ny // 2, ny - ny // 2 - 1)]
 
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        return keras.optimizers.Adam(learning_rate)
-
-    def decode(self, records: Any, manifest: Manifest) -> Batch:
-        return decode_hits(records, manifest)
-
     def view(self, batch: Batch, draws: Draws) -> Batch:
         return {**batch, "cells": dense(batch, self._shape)}
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
-        return self._losses(batch, draws), self.generate(batch["energy_gev"], batch["theta_rad"], draws)
+        return self._losses(batch, draws), self.generate(batch, draws)
 
-    def generate(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
-        layers = self._energies(energy_gev, theta_rad, draws)
+    def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Any:
+        layers = self._energies(labels, draws)
         return ops.pad(layers[:, None, None], [(0, 0), *self._around, (0, 0)])
 
-    def _energies(self, energy_gev: Any, theta_rad: Any, draws: Draws | NoiseDraws) -> Any:
-        labels = ops.stack([energy_gev / 100.0, theta_rad], 1)
-        noise = draws.normal("noise", [ops.shape(energy_gev)[0], _NOISE])
-        return self.networks["layers"](ops.concatenate([labels, noise], 1))
+    def _energies(self, labels: Batch, draws: Draws | NoiseDraws) -> Any:
+        given = ops.stack([labels["energy_gev"] / 100.0, labels["theta_rad"]], 1)
+        noise = draws.normal("noise", [ops.shape(given)[0], _NOISE])
+        return self.networks["layers"](ops.concatenate([given, noise], 1))
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:
-        found = self._energies(view["energy_gev"], view["theta_rad"], draws)
+        found = self._energies(view, draws)
         return {"square": ops.mean(ops.square(found - ops.sum(view["cells"], [1, 2])), 1)}

@@ -68,6 +68,10 @@ def _run_onnx(path: Path, energy: FloatArray, theta: FloatArray, noise: FloatArr
     return np.asarray(cells)
 
 
+def _asked(energy: FloatArray, theta: FloatArray) -> dict[str, FloatArray]:
+    return {"energy_gev": energy, "theta_rad": theta}
+
+
 def _labels(generator: Generator, showers: int) -> tuple[FloatArray, FloatArray]:
     card = generator.card
     return (
@@ -83,7 +87,7 @@ def _noise(generator: Generator, showers: int) -> FloatArray:
 
 def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, saved: Any) -> None:
     energy, theta = _labels(generator, 10)
-    batches = list(generator.showers(energy, theta, _SEED))
+    batches = list(generator.showers(_asked(energy, theta), _SEED))
     expected = np.concatenate([showers.cells for showers in batches]) * 0.02
     assert [len(showers) for showers in batches] == [6, 4]
     found = saved(energy, theta)
@@ -96,7 +100,7 @@ def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, sav
 def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, onnx_file: Path) -> None:
     energy, theta = _labels(generator, 9)
     noise = _noise(generator, 9)
-    expected = generator.model.generate(tf.constant(energy), tf.constant(theta), GivenNoise(tf.constant(noise))) * 0.02
+    expected = generator.model.generate(_asked(energy, theta), GivenNoise(tf.constant(noise))) * 0.02
     found = _run_onnx(onnx_file, energy, theta, noise)
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found > 0, expected > 0)
@@ -122,11 +126,11 @@ def test_labels_outside_the_training_are_refused(generator: Generator, saved: An
     for label in refused:
         energy, theta = (np.array([each], np.float32) for each in label)
         with pytest.raises(InputError, match="shower 0 is asked for with"):
-            generator.require_inside(energy, theta, {})
+            generator.require_inside(_asked(energy, theta))
         with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):
             saved(energy, theta)
     energy, theta = (np.array(each, np.float32) for each in zip(*taken, strict=True))
-    for cells in (next(generator.showers(energy, theta, _SEED)).cells, saved(energy, theta)):
+    for cells in (next(generator.showers(_asked(energy, theta), _SEED)).cells, saved(energy, theta)):
         assert np.isfinite(cells).all()
         assert (cells.sum(axis=(1, 2, 3)) > 0).all()
 
@@ -139,8 +143,8 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
     inside, noise = np.arange(len(energy)) >= len(refused), _noise(generator, len(energy))
     found = _run_onnx(onnx_file, energy, theta, noise)
     np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), ~inside)
-    labels, noise = (tf.constant(energy[inside]), tf.constant(theta[inside])), GivenNoise(tf.constant(noise[inside]))
-    expected = generator.model.generate(*labels, noise) * 0.02
+    labels = _asked(energy[inside], theta[inside])
+    expected = generator.model.generate(labels, GivenNoise(tf.constant(noise[inside]))) * 0.02
     np.testing.assert_array_equal(found[inside] > 0, expected > 0)
     np.testing.assert_allclose(found[inside], expected, rtol=2e-3, atol=1e-6)
 

@@ -98,7 +98,8 @@ def _lean(cells: Any) -> Any:
 def test_generated_showers_differ_by_kind_and_azimuth_as_those_of_the_training(model: Path) -> None:
     asked = make_labelled_showers(events=120, seed=1)
     with untraced():
-        made = next(Generator(model, batch=120).showers(asked.energy_gev, asked.theta_rad, seed=1, more=asked.more))
+        labels = {"energy_gev": asked.energy_gev, "theta_rad": asked.theta_rad, **asked.more}
+        made = next(Generator(model, batch=120).showers(labels, seed=1))
     assert made.more.keys() == asked.more.keys()
     for kind in (11, 211):
         chosen = asked.more[PARTICLE] == kind
@@ -155,10 +156,8 @@ def test_a_saved_model_is_asked_with_the_labels_of_the_training(model: Path, tmp
     }
     tensors = {name: tf.constant(values) for name, values in given.items()}
     found = serve(seed=tf.constant(1), **tensors)["cells_gev"].numpy()
-    labels = given["energy_gev"], given["theta_rad"]
-    more = {name: given[name] for name in (PHI, PARTICLE)}
     with untraced():
-        expected = next(Generator(model, batch=6).showers(*labels, seed=1, more=more)).cells * 0.02
+        expected = next(Generator(model, batch=6).showers(given, seed=1)).cells * 0.02
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6)
     for wrong in ({PARTICLE: tf.constant([22] * 6)}, {PHI: tf.constant([0.7] * 6)}):
         with pytest.raises(tf.errors.InvalidArgumentError, match="the model is valid for"):

@@ -141,9 +141,8 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
 def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10) -> FloatArray:
     """The showers of TensorFlow: in nearly all the program hits the same cells, which hold the same energies."""
     energy, theta, more, noise = _asked(generator)
-    draws, given = GivenNoise(tf.constant(noise)), {name: tf.constant(each) for name, each in more.items()}
-    labels = tf.constant(energy), tf.constant(theta)
-    expected = generator.model.generate(*labels, draws, **({"more": given} if given else {})).numpy() * 0.02
+    labels = {"energy_gev": energy, "theta_rad": theta, **more}
+    expected = generator.model.generate(labels, GivenNoise(tf.constant(noise))).numpy() * 0.02
     found = _drawn(program, file, (energy, theta, more, noise), generator.card.geometry.shape)
     same = ((found > 0) == (expected > 0)).all(axis=(1, 2, 3))
     assert same.mean() >= _ALIKE
@@ -201,7 +200,8 @@ def test_of_layers_that_differ_with_azimuth_and_kinds(program: Path, labelled: t
 
 def _made(generator: Generator, seed: int) -> FloatArray:
     energy, theta, more = _labels(generator)
-    return np.concatenate([each.cells for each in generator.showers(energy, theta, seed, more=more)])
+    labels = {"energy_gev": energy, "theta_rad": theta, **more}
+    return np.concatenate([each.cells for each in generator.showers(labels, seed)])
 
 
 @pytest.mark.parametrize("which", ["squares", "labelled"])
@@ -226,9 +226,9 @@ def test_what_the_library_cannot_do_is_told(library: Path, squares: tuple[Genera
             Generator(model, library=path)
     with pytest.raises(InputError, match="--library draws on processors, and --strategy is mirrored"):
         Generator(model, strategy="mirrored", library=library)
-    far = np.array([900.0], np.float32), np.array([1.5], np.float32)
+    far = {"energy_gev": np.array([900.0], np.float32), "theta_rad": np.array([1.5], np.float32)}
     with pytest.raises(InputError, match="the model was not trained for showers of 900"):
-        next(Generator(model, library=library).showers(*far, seed=1))
+        next(Generator(model, library=library).showers(far, seed=1))
 
 
 def _refused(program: Path, file: Path, request: str = "") -> str:

@@ -207,20 +207,22 @@ def test_labels_outside_are_told_whichever_they_are() -> None:
     energy, theta, phi = (np.array(each, np.float32) for each in ([15, 25, 15, 15, 15], [1.2] * 5, [0, 0, 0.3, 0.1, 0]))
     theta[3] = 0.9
     kinds = np.array([11, 11, 22, 22, 211], np.int32)
-    found = known.inside(energy, theta, {PHI: phi, PARTICLE: kinds})
+    labels = {"energy_gev": energy, "theta_rad": theta, PHI: phi, PARTICLE: kinds}
+    found = known.inside(labels)
     assert found.tolist() == [True, False, False, False, False]
     phi[2] = 0.2
-    assert known.inside(energy, theta, {PHI: phi, PARTICLE: kinds})[2]
+    assert known.inside(labels)[2]
     # that a label is missing is told by `require_kinds`
-    assert known.inside(energy, theta, {PARTICLE: kinds}).tolist() == [True, False, True, False, False]
+    del labels[PHI]
+    assert known.inside(labels).tolist() == [True, False, True, False, False]
 
 
 def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None:
     theta = np.array([1.2, 0.9, 1.5, 1.7, 1.0], np.float32)
-    with pytest.raises(
-        InputError, match=r"shower 1 is .* theta 0\.9 rad, .* from 1 to 1\.5 rad; 2 showers are outside"
-    ):
-        _knowing({"energy_gev": (10.0, 20.0), "theta_rad": (1.0, 1.5)}).require_inside(0 * theta + 15, theta, {})
+    labels = {"energy_gev": 0 * theta + 15, "theta_rad": theta}
+    told = r"shower 1 is .* theta 0\.9 rad, .* from 1 to 1\.5 rad; 2 showers are outside"
+    with pytest.raises(InputError, match=told):
+        _knowing({"energy_gev": (10.0, 20.0), "theta_rad": (1.0, 1.5)}).require_inside(labels)
     known = _knowing({PARTICLE: (11, 22)})
     with pytest.raises(InputError, match=r"shower 2 .* pdg 211, the model knows 11, 22; 2 showers are of others"):
         known.require_kinds({PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})

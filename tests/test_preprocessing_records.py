@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,10 +19,14 @@ from preprocessing.reading import decode, decode_hits
 from preprocessing.showers.encoding import encode
 
 
+def _labels(showers: Showers, events: Sequence[int]) -> dict[str, Any]:
+    labels = {"energy": showers.energy_gev, "theta": showers.theta_rad, "mtheta": showers.mtheta_rad}
+    return {**labels, "event": np.array(events)}
+
+
 def test_a_record_is_a_tensorflow_example() -> None:
     showers = make_showers(events=2)
-    labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    encoded = list(encode(Hits.of(showers.cells), *labels, np.array([7, 9])))
+    encoded = list(encode(Hits.of(showers.cells), _labels(showers, [7, 9])))
     example = tf.train.Example.FromString(encoded[1])
     feature = example.features.feature
     dense = np.zeros(SMALL_GEOMETRY.cells, np.float32)
@@ -46,8 +52,7 @@ def test_index_type_counts_every_cell() -> None:
 
 def _encoded(showers: Showers) -> tf.Tensor:
     """The records (N,) of `showers`, as they are in the shards."""
-    labels = (showers.energy_gev, showers.theta_rad, showers.mtheta_rad)
-    return tf.constant(list(encode(Hits.of(showers.cells), *labels, np.arange(len(showers.energy_gev)))))
+    return tf.constant(list(encode(Hits.of(showers.cells), _labels(showers, range(len(showers))))))
 
 
 @pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])  # indices of two and of four bytes

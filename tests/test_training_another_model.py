@@ -71,7 +71,7 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
     assert list(card.weights) == ["layers.weights.h5"]
     generator = Generator(tmp_path / "m")
     energy, theta = np.float32([120, 150, 190]), np.float32([1.4, 1.5, 1.6])
-    (made,) = generator.showers(energy, theta, seed=3)
+    (made,) = generator.showers({"energy_gev": energy, "theta_rad": theta}, seed=3)
     network = generator.model.networks["layers"]
     noise = ShowerDraws(tf.constant(3), tf.constant(0, tf.int64)).normal("noise", [3, _NOISE])
     expected = network(tf.concat([tf.constant(np.stack([energy / 100, theta], 1)), noise], 1))
@@ -148,7 +148,8 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     with h5py.File(tmp_path / "g.h5") as file:
         stored = file["showers"][()]
         np.testing.assert_allclose(file["incident_energies"][:, 0], like.energy_gev[chosen] * 1e3, rtol=1e-6)
-    shown = next(Generator(tmp_path / "m").showers(made.energy_gev[:16], made.theta_rad[:16], seed=1))
+    labels = {"energy_gev": made.energy_gev[:16], "theta_rad": made.theta_rad[:16]}
+    shown = next(Generator(tmp_path / "m").showers(labels, seed=1))
     # the middle of 4 angles x 3 rings, in MeV
     np.testing.assert_allclose(stored[:16, 2 * 3 + 1 :: 12], shown.cells[:, 2, 1] * 20, rtol=1e-5)
 

@@ -77,8 +77,7 @@ def test_receipts_tell_what_the_cells_do(
     reads.clear()
     found = Conditions(files, replace(selection, memory=memory)).events
     assert not reads
-    for name, values in vars(expected).items():
-        np.testing.assert_array_equal(getattr(found, name), values)
+    np.testing.assert_equal(vars(found), vars(expected))
 
 
 @pytest.mark.parametrize(
@@ -154,10 +153,10 @@ def test_labels_of_one_kind_are_asked_for_in_degrees(phi: float) -> None:
         valid_range={"energy_gev": (10, 20), "theta_rad": (1, 2), "phi_rad": (-0.5, 0.5), "particle": (11, 22)}
     )
     given = {"energy_gev": 15.0, "theta_rad": 90.0, PHI: phi, PARTICLE: 22}
-    events = LabelsAlone.one(card, 3, given).events
-    np.testing.assert_allclose(events.theta_rad, [np.pi / 2] * 3)
-    np.testing.assert_allclose(events.more[PHI], [phi * np.pi / 180] * 3, rtol=1e-6)
-    assert (events.energy_gev.tolist(), events.more[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
+    labels = LabelsAlone.one(card, 3, given).events.labels
+    np.testing.assert_allclose(labels["theta_rad"], [np.pi / 2] * 3)
+    np.testing.assert_allclose(labels[PHI], [phi * np.pi / 180] * 3, rtol=1e-6)
+    assert (labels["energy_gev"].tolist(), labels[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
 
 
 def test_labels_that_are_not_given_are_those_that_all_showers_of_the_training_had() -> None:
@@ -165,12 +164,11 @@ def test_labels_that_are_not_given_are_those_that_all_showers_of_the_training_ha
     alike: Any = SimpleNamespace(
         valid_range={"energy_gev": (50.0, 50.0), "theta_rad": (1.25, 1.25), PHI: (0.5, 0.5), PARTICLE: (22,)}
     )
-    labels = LabelsAlone.one(alike, 2, none)
-    events = labels.events
-    assert (events.energy_gev.tolist(), events.theta_rad.tolist()) == ([50.0] * 2, [1.25] * 2)
-    assert {name: values.tolist() for name, values in events.more.items()} == {PHI: [0.5] * 2, PARTICLE: [22] * 2}
-    assert [values.dtype for values in events.more.values()] == [np.float32, np.int32]
-    assert (events.energy_gev.dtype, labels.selection.split) == (np.float32, "all")
+    asked = LabelsAlone.one(alike, 2, none)
+    expected = {"energy_gev": [50.0] * 2, "theta_rad": [1.25] * 2, PHI: [0.5] * 2, PARTICLE: [22] * 2}
+    assert {name: values.tolist() for name, values in asked.events.labels.items()} == expected
+    assert [values.dtype for values in asked.events.labels.values()] == [np.float32] * 3 + [np.int32]
+    assert asked.selection.split == "all"
     several: Any = SimpleNamespace(valid_range=alike.valid_range | {PARTICLE: (11, 22)})
     with pytest.raises(InputError, match="showers of several pdg, 11, 22; give --pdg"):
         LabelsAlone.one(several, 2, none)
@@ -202,8 +200,9 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
         _labels_file(tmp_path / "a.h5", energy=[10], theta=[2.0], phi=[0.0], pdg=[211]),
     ]
     events = conditions_of(files, Selection(), card).events
-    assert (events.energy_gev.tolist(), events.theta_rad.tolist()) == ([20, 30, 10], [1.0, 1.5, 2.0])
-    assert (events.more[PHI].tolist(), events.more[PARTICLE].tolist()) == ([0.25, -0.5, 0], [11, 22, 211])
+    energy, theta, phi, kinds = (events.labels[name].tolist() for name in ("energy_gev", "theta_rad", PHI, PARTICLE))
+    assert (energy, theta) == ([20, 30, 10], [1.0, 1.5, 2.0])
+    assert (phi, kinds) == ([0.25, -0.5, 0], [11, 22, 211])
     assert events.digests.tolist() == [0, 0, 0]
     other = _labels_file(tmp_path / "c.h5", energy=[10], theta=[2.0], phi=[0.0])
     with pytest.raises(InputError, match="a file beside it has others"):
@@ -223,18 +222,18 @@ def test_events_of_several_files_keep_their_labels_together(tmp_path: Path) -> N
         for row in zip(showers.energy_gev, showers.theta_rad, *(showers.more[n] for n in (PHI, PARTICLE)), strict=True)
     }
     events = Conditions(files, Selection("test")).events
-    labels = events.theta_rad, events.more[PHI], events.more[PARTICLE]
+    labels = [events.labels[name] for name in ("theta_rad", PHI, PARTICLE)]
     assert 5 < len(events) < 60
-    assert [rows[energy] for energy in events.energy_gev] == list(zip(*labels, strict=True))
+    assert [rows[energy] for energy in events.labels["energy_gev"]] == list(zip(*labels, strict=True))
 
 
 def test_each_event_is_asked_for_several_times_with_all_its_labels() -> None:
     showers = make_labelled_showers(events=5)
-    events = Events(showers.energy_gev, showers.theta_rad, np.arange(5, dtype=np.uint64), more=showers.more)
+    labels = {"energy_gev": showers.energy_gev, "theta_rad": showers.theta_rad, **showers.more}
+    events = Events(labels, np.arange(5, dtype=np.uint64))
     found = events.repeated(3)
     for place, event in enumerate([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4]):
-        for name in ("energy_gev", "theta_rad", "digests"):
-            assert getattr(found, name)[place] == getattr(events, name)[event]
-        for name, values in showers.more.items():
-            assert found.more[name][place] == values[event]
+        assert found.digests[place] == events.digests[event]
+        for name, values in labels.items():
+            assert found.labels[name][place] == values[event]
     assert len(found) == 15

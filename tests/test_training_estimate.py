@@ -379,12 +379,12 @@ def test_the_catalogue_names_its_sources() -> None:
         ("spot = 1.09", 'spot = "cheap"', "kind.v100.price.spot is 'cheap', expected a number"),
         ("spot = 1.09", "spt = 1.09", "kind.v100.price.spt is unknown, known: "),
         ("tflops = 3.003", "tflops = 0", r"kind.v100.rate\[0\].tflops is 0, expected a number above 0"),
-        ("tflops = 3.003", "", r"kind.v100.rate\[0\].tflops is missing"),
+        ("tflops = 3.003, ", "", r"kind.v100.rate\[0\].tflops is missing"),
         ("tflops = 3.003", "tflops = nan", r"kind.v100.rate\[0\].tflops is nan"),
         ("alpha_s = 321e-6", "alpha_s = true", "kind.v100.local.alpha_s is True"),
         ('platform = "gpu"', 'platform = "fpga"', "kind.v100.platform is 'fpga', expected one of cpu, gpu, tpu"),
         ("seconds = [60, 120, 180]", "seconds = [60]", r"kind.v100.start.seconds is \[60\], expected a list of 3"),
-        ("[input]", "[input", "Expected .*line 8"),
+        ("[input]", "[input", "Expected .*line 9"),
     ],
 )
 def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, told: str) -> None:

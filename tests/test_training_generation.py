@@ -71,9 +71,9 @@ def test_a_shower_that_a_device_has_no_room_for_is_an_error(
 ) -> None:
     energy = open_showers(trained / "mc.h5").energy_gev
 
-    def full(generator: Generator, energy_gev: tf.Tensor, *_: Any) -> tf.Tensor:
-        cells = tf.ones([tf.size(energy_gev), *generator.card.geometry.shape])
-        return tf.where(energy_gev[:, None, None, None] == energy[40], np.float32(np.nan), cells)
+    def full(generator: Generator, labels: dict[str, tf.Tensor], *_: Any) -> tf.Tensor:
+        cells = tf.ones([tf.size(labels["energy_gev"]), *generator.card.geometry.shape])
+        return tf.where(labels["energy_gev"][:, None, None, None] == energy[40], np.float32(np.nan), cells)
 
     monkeypatch.setattr(Generator, "cells", full)
     with pytest.raises(InputError, match=rf"shower 40, of {energy[40]:g} GeV, is no number; .* generate on processors"):
@@ -83,17 +83,16 @@ def test_a_shower_that_a_device_has_no_room_for_is_an_error(
 
 def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> None:
     """Batches of 7 end in a filled one; shower 40 alone is made of its seed, labels and index."""
-    energy, theta = np.linspace(110, 190, 50, dtype=np.float32), np.linspace(1.2, 1.9, 50, dtype=np.float32)
+    ends = {"energy_gev": (110, 190), "theta_rad": (1.2, 1.9)}
+    labels = {name: np.linspace(*each, 50, dtype=np.float32) for name, each in ends.items()}
     found = [
-        np.concatenate(
-            [showers.cells for showers in Generator(trained / "model", batch).showers(energy, theta, seed=3)]
-        )
+        np.concatenate([showers.cells for showers in Generator(trained / "model", batch).showers(labels, seed=3)])
         for batch in (50, 7)
     ]
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5 * found[0].max())
     generator = Generator(trained / "model")
-    label = tf.constant([energy[40]]), tf.constant([theta[40]])
-    alone = generator.cells(*label, tf.constant(3), tf.constant(40, tf.int64)).numpy()[0]
+    label = {name: tf.constant(values[40:41]) for name, values in labels.items()}
+    alone = generator.cells(label, tf.constant(3), tf.constant(40, tf.int64)).numpy()[0]
     np.testing.assert_allclose(alone, found[0][40], rtol=1e-4, atol=1e-5 * found[0].max())
     assert np.abs(found[0][41] - found[0][40]).max() > 0.01 * found[0].max()
 
@@ -225,7 +224,7 @@ def test_the_rate_is_of_the_showers_that_are_made_now(tmp_path: Path, monkeypatc
     rates = []
     for share in (Share(0, 2), Share(), Share()):
         monkeypatch.setattr(parts_of_files, "time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
-        rates.append(parts.make(share, showers.energy_gev, showers.theta_rad, seed=1))
+        rates.append(parts.make(share, {}, seed=1))
     assert rates == [10, 10, 0]
 
 
@@ -267,8 +266,8 @@ def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatc
         return made(*given)
 
     monkeypatch.setattr(generator, "_made", counted)
-    labels = np.linspace(110, 190, 8, dtype=np.float32), np.full(8, 1.5, np.float32)
-    found = generator.showers(*labels, seed=1, ranges=[range(first, first + 2) for first in range(0, 8, 2)])
+    labels = {"energy_gev": np.linspace(110, 190, 8, dtype=np.float32), "theta_rad": np.full(8, 1.5, np.float32)}
+    found = generator.showers(labels, seed=1, ranges=[range(first, first + 2) for first in range(0, 8, 2)])
     assert len(next(found)) == 2
     for _ in range(3):  # of which two are not waited for
         assert begun.acquire(timeout=60)
@@ -313,8 +312,9 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
     with pytest.raises(InputError, match=r"shower 2 is asked for with energy 500 GeV, the model is valid from 10"):
         _generate(trained, tmp_path / "g.h5", like=path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["high.h5"]
+    far = {"energy_gev": np.float32([150, 150]), "theta_rad": np.float32([1.5, np.nan])}
     with pytest.raises(InputError, match="shower 1 is asked for with theta nan rad"):
-        Generator(trained / "model").require_inside(np.float32([150, 150]), np.float32([1.5, np.nan]), {})
+        Generator(trained / "model").require_inside(far)
     # an incumbent has to answer all the same; the showers inside its range are as ever
     assert generate(trained / "model", Conditions([path], Selection()), tmp_path / "g.h5", outside=EXTRAPOLATE) == 5
     usual = write_file(tmp_path / "usual.h5", showers)

@@ -73,7 +73,8 @@ def test_the_default_config_takes_any_shape(tmp_path: Path) -> None:
     manifest = make_dataset(tmp_path / "ds", path, split_files=["train=*"])
     model = build(CONFIGS[DEFAULT], geometry)
     model.adapt(ordered_batches(tmp_path / "ds", manifest, "train", batch=32, decode=model.decode), manifest)
-    cells = model.generate(tf.constant([150.0, 120.0]), tf.constant([1.5, 1.4]), ShowerDraws(1, 0)).numpy()
+    labels = {"energy_gev": tf.constant([150.0, 120.0]), "theta_rad": tf.constant([1.5, 1.4])}
+    cells = model.generate(labels, ShowerDraws(1, 0)).numpy()
     assert cells.shape == (2, *shape)
     assert np.isfinite(cells).all()
     assert (cells >= 0).all()

@@ -43,8 +43,7 @@ class RunOptions:
     """How a training is run, which does not change what it ends with.
 
     `steps_a_call` steps run in the graph before Python has its turn; 0 means 10 on GPUs and TPUs, and 1 on CPUs, where
-    a step outlasts a call many times. A checkpoint is written every `checkpoint_seconds` and, where `checkpoint_steps`
-    is not 0, at each multiple of it, beside those that end epochs; the newest `checkpoints_kept` stay, and the best.
+    a step outlasts a call many times.
     """
 
     steps_a_call: int = setting(

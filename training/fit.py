@@ -12,7 +12,6 @@ from pathlib import Path
 import tensorflow as tf
 
 from calopipe import mirror
-from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
 from calopipe.progress import say
@@ -71,7 +70,6 @@ def fit(
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = folder.request_fingerprint(manifest, config, earlier)
     if (card := folder.standing(output, request)) is not None:
-        stands("model stands", output / folder.CARD, f"{card.trained['steps']} steps")
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
     with (
@@ -96,10 +94,7 @@ def fit(
         with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
             _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
             if team.chief:
-                write_model(
-                    output, checkpoints, evaluator, request, manifest=manifest, config=config, steps=engine.step,
-                    warm_start=origin,
-                )  # fmt: skip
+                write_model(output, checkpoints, evaluator, request, steps=engine.step, warm_start=origin)
             mirror.flush(output)
             team.wait()  # all leave together: one that is gone earlier would count as lost
     if not team.chief:

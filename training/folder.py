@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form
+from calopipe.documents import Form, stands
 from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.mirror import address, mirrored
@@ -190,10 +190,12 @@ def write_card(folder: Path, card: Card) -> None:
 
 
 def standing(folder: Path, request: str) -> Card | None:
-    """The card of the model in `folder` if it is what the training that `request` names left, else None."""
-    if not (folder / CARD).is_file():
+    """The card of the model in `folder`, which stands, if the training that `request` names left it; else None."""
+    if not (folder / CARD).is_file() or not is_of(folder, request):
         return None
-    return read_card(folder) if is_of(folder, request) else None
+    card = read_card(folder)
+    stands("model stands", folder / CARD, f"{card.trained['steps']} steps")
+    return card
 
 
 def is_of(folder: Path, request: str) -> bool:

@@ -42,19 +42,16 @@ def generate(
     *,
     per_event: int = 1,
     seed: int = 1,
-    batch: int = 0,
-    strategy: str = "one-device",
-    library: Path | None = None,
     share: Share | None = None,
     outside: str = STOP,
     measured: Callable[[str, float], None] | None = None,
+    **made: Any,
 ) -> int:
     """Write to `output` showers with the labels of the `conditions`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. Each
-    device of `strategy` makes `batch` showers at a time, or as many as suits the model if it is 0, while the ones
-    before them are written, so that memory does not grow with their number. With a `library`,
-    the shared one of `geant4/`, it makes them.
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. The
+    `Generator` that makes them is `made` with a batch, a strategy and a library; memory does not grow with their
+    number.
 
     They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
     a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts
@@ -78,28 +75,23 @@ def generate(
     request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if outside == SKIP else []))
     pieces = output.with_name(f".{output.name}.parts")
     # the batch is not part of the request: it changes no shower by more than rounding
-    if (standing := _standing(output, request)) is not None:
+    if (standing := _standing(output, request, "showers stand")) is not None:
         if share is None:  # a run that was killed once they were joined left them
             storage.discard(pieces)
-        stands("showers stand", output, f"{standing} of them")
         return standing
     events = conditions.events
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
-    generator = Generator(model, batch, strategy, library)
+    generator = Generator(model, **made)
     asked = _answered(events, generator, outside).repeated(per_event)
-    attributes = _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev}
     parts = Parts(pieces, request, generator, len(asked), like=layout)
-    rate = parts.make(share or Share(), asked.energy_gev, asked.theta_rad, seed, asked.more)
+    rate = parts.make(share or Share(), asked.labels, seed)
     if measured is not None and rate:
         measured("showers a second", rate)
     if share is not None:
         say(f"share {share.number} of {share.count} is made: {parts.folder}")
         return 0
-    with shower_writer(output, layout.geometry, attributes, layout.deposits) as writer:
-        for part in parts.paths:
-            writer.append(part)
-    storage.discard(parts.folder)
+    parts.join(output, _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev})
     say(f"{len(asked)} showers: {output}")
     return len(asked)
 
@@ -122,8 +114,7 @@ def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: 
     if not (showers := sum(int(mask.sum()) for mask, _ in chosen)):
         raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
     request = _request(card, conditions.contents, selection)
-    if (standing := _standing(output, request)) is not None:
-        stands("reconstructed showers stand", output, f"{standing} of them")
+    if (standing := _standing(output, request, "reconstructed showers stand")) is not None:
         return standing
     storage.require_writable(output.parent)
     compiled = tf.function(network.reconstruct, reduce_retracing=True, autograph=False)
@@ -157,14 +148,14 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
 def _answered(events: Events, generator: Generator, outside: str) -> Events:
     """The `events` that the model is to answer. InputError if it cannot, or is not to."""
     if outside == SKIP:
-        inside = generator.inside(events.energy_gev, events.theta_rad, events.more)
+        inside = generator.inside(events.labels)
         if inside.any() and not inside.all():
             say(f"{int((~inside).sum())} of {len(inside)} showers are outside the range of the training: left out")
             events = events[inside]
     if outside == EXTRAPOLATE:
-        generator.require_kinds(events.more)
+        generator.require_kinds(events.labels)
     else:
-        generator.require_inside(events.energy_gev, events.theta_rad, events.more)
+        generator.require_inside(events.labels)
     return events
 
 
@@ -177,8 +168,11 @@ def _check_cut(card: Card, selection: Selection) -> None:
         )
 
 
-def _standing(output: Path, request: str) -> int | None:
-    """Number of showers in `output`, if it was made for `request`. InputError if it is no file of generated showers."""
+def _standing(output: Path, request: str, what: str) -> int | None:
+    """Number of showers in `output`, if it was made for `request`: then `what` is said of it, which stands.
+
+    InputError if it is no file of generated showers.
+    """
     if not output.exists():
         return None
     hint = "generated showers would take its place; give another --output, or remove it"
@@ -188,4 +182,7 @@ def _standing(output: Path, request: str) -> int | None:
         raise InputError(f"{output}: not a file of showers, and {hint}") from None
     if showers.request is None:
         raise InputError(f"{output}: showers that this program did not generate, and {hint}")
-    return showers.events if showers.request == request else None
+    if showers.request != request:
+        return None
+    stands(what, output, f"{showers.events} of them")
+    return showers.events

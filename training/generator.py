@@ -21,6 +21,7 @@ from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
 from training.export import arrays_file
 from training.loading import load
+from training.models.base import Batch
 from training.models.library import Library
 from training.models.randomness import ShowerDraws
 from training.models.showers import NOISE, ShowerModel, allowed
@@ -67,26 +68,17 @@ class Generator:
             self._of_replica = tf.function(self.cells, jit_compile=True, autograph=False)
         self._compiled = tf.function(self._of_replicas, autograph=False)
 
-    def showers(
-        self,
-        energy_gev: FloatArray,
-        theta_rad: FloatArray,
-        seed: int,
-        *,
-        more: MoreLabels | None = None,
-        ranges: Iterable[range] | None = None,
-    ) -> Iterator[Showers]:
-        """Batches of showers with the labels given, (N,) each; cells in units of 0.02 GeV.
+    def showers(self, labels: MoreLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
+        """Batches of showers with the `labels` by name, (N,) each; cells in units of 0.02 GeV.
 
         With `ranges`, those of these indices alone, and no batch goes beyond a range. A shower is a function of the
         model, the seed, its labels and its index; the batch changes float32 rounding, and nothing else. Labels
         outside the range of the training are no error here: `require_inside`.
         """
-        labels = {"energy": energy_gev, "theta": theta_rad, **(more or {})}
         size = self.showers_at_a_time
         with ThreadPoolExecutor(self._at_once) as threads:
             made: deque[Future[Showers]] = deque()
-            for indices in [range(len(energy_gev))] if ranges is None else ranges:
+            for indices in [range(len(labels["energy_gev"]))] if ranges is None else ranges:
                 for first in indices[::size]:
                     chosen = slice(first, min(first + size, indices.stop))
                     made.append(threads.submit(self._made, taken(labels, chosen), seed, first))
@@ -101,57 +93,53 @@ class Generator:
         if np.isnan(cells).any():
             row = int(np.argmax(np.isnan(cells).any(axis=(1, 2, 3))))
             raise InputError(
-                f"shower {first + row}, of {labels['energy'][row]:g} GeV, is no number; where an accelerator has no "
-                "room for all cells of a layer, generate on processors: CUDA_VISIBLE_DEVICES=-1"
+                f"shower {first + row}, of {labels['energy_gev'][row]:g} GeV, is no number; where an accelerator has "
+                "no room for all cells of a layer, generate on processors: CUDA_VISIBLE_DEVICES=-1"
             )
-        angles = labels["theta"], angle_of_cells(cells, self.card.geometry)
-        more = {name: values for name, values in labels.items() if name in DATASETS}
-        return Showers(cells, labels["energy"], *angles, more=more)
+        angles = labels["theta_rad"], angle_of_cells(cells, self.card.geometry)
+        return Showers(cells, labels["energy_gev"], *angles, more=_others(labels))
 
     def _of_library(self, library: Library, labels: MoreLabels, seed: int, first: int) -> FloatArray:
         draws = ShowerDraws(tf.constant(seed), tf.constant(first, tf.int64))
-        noise = draws.uniform(NOISE, (len(labels["energy"]), self.model.noise_numbers)).numpy()
+        noise = draws.uniform(NOISE, (len(labels["energy_gev"]), self.model.noise_numbers)).numpy()
         return library.cells(labels, noise)
 
     def _of_devices(self, labels: MoreLabels, seed: int, first: int) -> FloatArray:
-        def given(context: tf.distribute.ValueContext) -> tuple[tf.Tensor, ...]:
+        def given(context: tf.distribute.ValueContext) -> tuple[Any, ...]:
             begin = self.batch * int(context.replica_id_in_sync_group)
             rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
-            energy, theta, *rest = (tf.constant(np.take(label, rows, mode="clip")) for label in labels.values())
-            more = dict(zip(list(labels)[2:], rest, strict=True)) if self._known.vary else {}
-            return energy, theta, tf.constant(seed), tf.constant(first + begin, tf.int64), more
+            batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in labels.items()}
+            return batch, tf.constant(seed), tf.constant(first + begin, tf.int64)
 
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
-        return (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy"])]
+        return (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy_gev"])]
 
     def _of_replicas(self, given: Any) -> Any:
         return self._strategy.run(self._of_replica, args=given)
 
-    def cells(
-        self, energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, first: tf.Tensor, more: Any = None
-    ) -> tf.Tensor:
+    def cells(self, labels: Batch, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
-        draws = ShowerDraws(seed, first)
-        return self.model.generate(energy_gev, theta_rad, draws, **({"more": more} if more else {}))
+        return self.model.generate(labels, ShowerDraws(seed, first))
 
-    def require_inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> None:
+    def require_inside(self, labels: MoreLabels) -> None:
         """Raise InputError where a label of the training is missing, or one, (N,) each, is outside its range."""
-        self.require_kinds(more)
-        outside = np.flatnonzero(~self.inside(energy_gev, theta_rad, more))
+        self.require_kinds(labels)
+        within = self._within(labels)
+        outside = np.flatnonzero(~self.inside(labels))
         if not len(outside):
             return
-        first, ranged = outside[0], self._ranged(energy_gev, theta_rad, more)
-        name = next(name for name, (values, bounds) in ranged.items() if not _within(values[first], bounds))
-        (values, (low, high)), (label, unit) = ranged[name], _RANGED[name]
+        first = outside[0]
+        name = next(name for name, inside in within.items() if not inside[first])
+        (low, high), (label, unit) = self.card.valid_range[name], _RANGED[name]
         raise InputError(
-            f"shower {first} is asked for with {label} {values[first]:g} {unit}, the model is valid from {low:g} to "
-            f"{high:g} {unit}; {len(outside)} showers are outside: leave them out (--outside skip)"
+            f"shower {first} is asked for with {label} {labels[name][first]:g} {unit}, the model is valid from {low:g} "
+            f"to {high:g} {unit}; {len(outside)} showers are outside: leave them out (--outside skip)"
         )
 
-    def require_kinds(self, more: MoreLabels) -> None:
+    def require_kinds(self, labels: MoreLabels) -> None:
         """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
-        known = self._known
+        known, more = self._known, _others(labels)
         if set(more) != set(known.names):
             here, there = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, known.names))
             raise InputError(
@@ -167,20 +155,23 @@ class Generator:
                 "(--outside skip)"
             )
 
-    def inside(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> npt.NDArray[np.bool_]:
+    def inside(self, labels: MoreLabels) -> npt.NDArray[np.bool_]:
         """Which labels, (N,) each, the model knows; where one of the training is missing, `require_kinds` says so."""
-        kinds = more.get(PARTICLE)
-        inside = np.ones(len(energy_gev), np.bool_) if kinds is None else np.isin(kinds, self._known.particle)
-        for values, bounds in self._ranged(energy_gev, theta_rad, more).values():
-            inside &= _within(values, bounds)
-        return inside
+        return np.all([*self._within(labels).values()], axis=0)
 
-    def _ranged(self, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels) -> dict[str, Any]:
-        """The labels of which the training has a range, (N,) each, with that range, by name."""
-        labels, valid = {"energy_gev": energy_gev, "theta_rad": theta_rad, **more}, self.card.valid_range
-        return {name: (labels[name], valid[name]) for name in _RANGED if name in labels and name in valid}
+    def _within(self, labels: MoreLabels) -> dict[str, npt.NDArray[np.bool_]]:
+        """Of each label by name, (N,), which are of the training's particles, or in its range."""
+        valid = self.card.valid_range
+        within = {}
+        for name, values in labels.items():
+            if name == PARTICLE:
+                within[name] = np.isin(values, self._known.particle)
+            elif name in valid:
+                low, high = allowed(valid[name])
+                within[name] = (values >= low) & (values <= high)  # not a number is outside too
+        return within
 
 
-def _within(values: FloatArray, bounds: tuple[float, float]) -> npt.NDArray[np.bool_]:
-    low, high = allowed(bounds)
-    return np.asarray((values >= low) & (values <= high))  # not a number is outside too
+def _others(labels: MoreLabels) -> MoreLabels:
+    """Those beside energy and polar angle."""
+    return {name: values for name, values in labels.items() if name in DATASETS}

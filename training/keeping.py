@@ -12,11 +12,9 @@ import keras
 import tensorflow as tf
 
 from calopipe import mirror, storage
-from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.storage import Location
 from preprocessing.dataset import at_hand, read_manifest
-from preprocessing.manifest import Manifest
 from training import folder
 from training.configs import FitConfig
 from training.folder import Card
@@ -34,7 +32,6 @@ def keep(dataset: Location, output: Path) -> Card:
     """
     noted = folder.training_in(output)
     if (card := folder.standing(output, noted["request"])) is not None:
-        stands("model stands", output / folder.CARD, f"{card.trained['steps']} steps")
         return card
     if "config" not in noted:
         raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")
@@ -48,28 +45,18 @@ def keep(dataset: Location, output: Path) -> Card:
     newest = checkpoints.newest()
     with at_hand(dataset, manifest, ("train",)) as local:
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY)
-        return write_model(
-            output, checkpoints, evaluator, noted["request"], manifest=manifest, config=config,
-            steps=newest.step if newest else 0, warm_start=noted["warm_start"],
-        )  # fmt: skip
+        steps, origin = newest.step if newest else 0, noted["warm_start"]
+        return write_model(output, checkpoints, evaluator, noted["request"], steps=steps, warm_start=origin)
 
 
 def write_model(
-    output: Path,
-    checkpoints: Checkpoints,
-    evaluator: Evaluator,
-    request: str,
-    *,
-    manifest: Manifest,
-    config: FitConfig,
-    steps: int,
-    warm_start: str | None,
+    output: Path, checkpoints: Checkpoints, evaluator: Evaluator, request: str, *, steps: int, warm_start: str | None
 ) -> Card:
     """Write the model of the best of `checkpoints` into `output`, its card last; `steps` is how far training went.
 
     `warm_start` is the fingerprint of the model that it began with. InputError where no whole checkpoint is left.
     """
-    best = checkpoints.best()
+    manifest, best = evaluator.manifest, checkpoints.best()
     if best is None:
         raise InputError(f"{output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
     history = entries_until(output, steps)
@@ -77,7 +64,7 @@ def write_model(
     evaluator.take_over(best.state)
     card = Card(
         request=request,
-        config=config,
+        config=evaluator.config,
         geometry=manifest.geometry,
         dataset={
             "fingerprint": manifest.fingerprint,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import MoreLabels
 from calopipe.progress import progress_bar
-from calopipe.showers.cells import REFERENCE_UNIT_GEV, FloatArray
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.writer import shower_writer, showers_a_chunk
 from training.asked.conditions import Layout
 from training.generator import Generator
@@ -55,15 +57,8 @@ class Parts:
     def _path(self, start: int) -> Path:
         return self.folder / f"{self._name}-{start}.h5"
 
-    @property
-    def paths(self) -> list[Path]:
-        """The files, in the order of their showers."""
-        return list(self._parts)
-
-    def make(
-        self, share: Share, energy_gev: FloatArray, theta_rad: FloatArray, seed: int, more: MoreLabels | None = None
-    ) -> float:
-        """Make the parts of the `share` that are missing, by the labels (N,) of all showers; remove other requests'.
+    def make(self, share: Share, labels: MoreLabels, seed: int) -> float:
+        """Make the parts of the `share` that are missing, by the `labels` (N,) of all showers; remove other requests'.
 
         Returns how many showers were made a second, the tracing of the model included; 0 where nothing was missing.
         """
@@ -72,12 +67,12 @@ class Parts:
         for other in self.folder.iterdir():
             if self._request not in other.name:  # what others write stays, also in parts of another size
                 storage.remove(other)
-        own = self.paths[share.number :: share.count]
+        own = list(self._parts)[share.number :: share.count]
         missing = {path: self._parts[path] for path in own if not path.exists()}
         total, to_do = sum(len(self._parts[path]) for path in own), sum(map(len, missing.values()))
         scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
-        made = self._generator.showers(energy_gev, theta_rad, seed, more=more, ranges=missing.values())
+        made = self._generator.showers(labels, seed, ranges=missing.values())
         with progress_bar("generate", total, "showers", total - to_do) as bar:
             for path, indices in missing.items():
                 with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:
@@ -85,3 +80,10 @@ class Parts:
                         writer.write(replace(showers, cells=showers.cells * scale))
                         bar.update(len(showers))
         return sum(map(len, missing.values())) / (time.monotonic() - began)
+
+    def join(self, output: Path, attributes: Mapping[str, Any]) -> None:
+        """Write the file `output` of all parts, without compressing them again, and remove them."""
+        with shower_writer(output, self._like.geometry, attributes, self._like.deposits) as writer:
+            for part in self._parts:
+                writer.append(part)
+        storage.discard(self.folder)

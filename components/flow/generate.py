@@ -26,17 +26,13 @@ def generate_flow(
     Returns:
         A fingerprint of the roll-outs' files.
     """
-    from components.step import describe, working
+    from components.step import describe, require_models, working
 
     with working(output, "generate", "model/*", "rollouts/*") as run:
         from calopipe.events.splits import SplitRule
-        from training.folder import require_model
-        from training.models.source import ModelFile
         from training.rollout.held_out import roll_out_held_out
 
-        if model_file:
-            ModelFile.unpacked(model_file).run()
-        require_model(run / "model", fingerprint)
+        require_models(run, model_file, model=fingerprint)
         content = roll_out_held_out(run / "model", files, run / "rollouts", SplitRule.parse(split_files), rollout_steps)
         made_from = model.metadata.get("fingerprint", fingerprint)
         describe(rollouts, f"{output}/rollouts", fingerprint=content, made_from=made_from)

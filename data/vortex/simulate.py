@@ -45,7 +45,7 @@ It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 _SHEDDING = 60  # times U and the obstacle's height, over the viscosity
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
 _REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
-_OPTIONS = {  # the fields of a case
+_OPTIONS = {
     "reynolds": "Reynolds number U D / nu",
     "obstacle_d": "length and height of the obstacle",
     "middle_d": "where its middle is",
@@ -60,12 +60,7 @@ _OPTIONS = {  # the fields of a case
 
 @dataclass(frozen=True)
 class Case:
-    """A simulation: lengths in D, times in D/U, `reynolds` = U D / nu.
-
-    The obstacle has the size `obstacle_d` and its middle at `middle_d`. `frames` are kept, `interval_d` apart, once
-    `settle_d` have passed. `seed` draws a small first perturbation. `resolution` refines the solver's cells, not the
-    frames'. `wall_speed` is that of the walls along the flow: 1 moves with the inflow, 0 rests.
-    """
+    """A simulation: lengths in D, times in D/U. `_OPTIONS` says what each field is."""
 
     reynolds: float = 100.0
     obstacle_d: tuple[float, float] = (1.0, 1.0)

@@ -48,8 +48,8 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
             hits, places = hits[left], places[left]
         # without a measured angle in the file, that of the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
-        labels = file.energy_gev[places], file.theta_rad[places], mtheta
-        encoded += encode(hits, *labels, places, more=taken(file.more, places))
+        labels = {"energy": file.energy_gev[places], "theta": file.theta_rad[places], **taken(file.more, places)}
+        encoded += encode(hits, labels | {"mtheta": mtheta, "event": places})
         written.append(places)
         counts.append(np.diff(hits.edges()))
     kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
@@ -75,19 +75,12 @@ def _range(labels: FloatArray) -> list[float] | None:
     return [float(labels.min()), float(labels.max())] if len(labels) else None
 
 
-def encode(
-    hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, mtheta_rad: FloatArray, events: npt.NDArray[np.int64],
-    *, more: MoreLabels | None = None,
-) -> Iterator[bytes]:  # fmt: skip
-    """The serialised `tf.train.Example` of each shower; the labels and `events`, indices in the file, are (N,)."""
-    more = more or {}
+def encode(hits: Hits, labels: MoreLabels) -> Iterator[bytes]:
+    """The serialised `tf.train.Example` of each shower; the `labels` (N,) are by the names of their features."""
     index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
     value = hits.value.astype("<f4")
     edges = hits.edges()
     for row in range(len(hits)):
         inside = slice(edges[row], edges[row + 1])
-        yield example(
-            energy=float(energy_gev[row]), theta=float(theta_rad[row]), mtheta=float(mtheta_rad[row]),
-            index=index[inside].tobytes(), value=value[inside].tobytes(), event=int(events[row]),
-            **{name: values[row].item() for name, values in more.items()},
-        )  # fmt: skip
+        scalars = {name: values[row].item() for name, values in labels.items()}
+        yield example(index=index[inside].tobytes(), value=value[inside].tobytes(), **scalars)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import BadFileError
 from calopipe.labels import DATASETS, PARTICLE, PHI, MoreLabels, taken
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
 from calopipe.showers.layouts import read_labels_alone
 from calopipe.showers.selection import Selection
@@ -30,23 +30,23 @@ _OPTIONS = {"energy_gev": "--energy", "theta_rad": "--theta", PHI: "--phi", PART
 
 @dataclass(frozen=True)
 class Events:
-    """Labels and digests of events, (N,) each; digests are 0 of labels alone."""
+    """Labels by name (`energy_gev`, `theta_rad`, and `MoreLabels`) and digests of events, (N,) each.
 
-    energy_gev: FloatArray
-    theta_rad: FloatArray
+    Digests are 0 of labels alone.
+    """
+
+    labels: MoreLabels
     digests: Digests
-    more: MoreLabels = field(kw_only=True)
 
     def __len__(self) -> int:
-        return len(self.energy_gev)
+        return len(self.digests)
 
     def repeated(self, times: int) -> Events:
         """Each event so many times, one after the other."""
         return self[np.repeat(np.arange(len(self)), times)]
 
     def __getitem__(self, index: npt.NDArray[Any]) -> Events:
-        labels = (values[index] for values in (self.energy_gev, self.theta_rad, self.digests))
-        return Events(*labels, more=taken(self.more, index))
+        return Events(taken(self.labels, index), self.digests[index])
 
 
 @dataclass(frozen=True)
@@ -86,15 +86,12 @@ class Conditions:
         """InputError: there is none."""
         told = receipts_of(self.files, self.selection)
         chosen = [events or file.chosen(self.selection) for file, events in zip(self.files, told, strict=True)]
-        labels = [
-            (file.energy_gev[mask], file.theta_rad[mask], digests[mask])
+        parts = [
+            Events({"energy_gev": file.energy_gev, "theta_rad": file.theta_rad, **file.more}, digests)[mask]
             for file, (mask, digests) in zip(self.files, chosen, strict=True)
         ]
-        more = {
-            name: np.concatenate([file.more[name][mask] for file, (mask, _) in zip(self.files, chosen, strict=True)])
-            for name in self.files[0].more
-        }
-        events = Events(*(np.concatenate(parts) for parts in zip(*labels, strict=True)), more=more)
+        labels = {name: np.concatenate([part.labels[name] for part in parts]) for name in parts[0].labels}
+        events = Events(labels, np.concatenate([part.digests for part in parts]))
         if not len(events):
             cut, split = self.selection.cut_gev, self.selection.split
             counts = f"deposits more than {cut:g} GeV" if cut else "holds energy"
@@ -107,16 +104,11 @@ class Conditions:
 
 
 class LabelsAlone:
-    """Labels of showers that are in no file with cells: these are made in the layout and unit of the model.
+    """Labels (N,) of showers that are in no file with cells: these are made in the layout and unit of the model."""
 
-    `labels` (N,) by name: `energy_gev`, `theta_rad`, and those of `MoreLabels`.
-    """
-
-    def __init__(self, labels: Mapping[str, npt.NDArray[Any]]) -> None:
+    def __init__(self, labels: MoreLabels) -> None:
         self.selection = Selection()
-        more = {name: values for name, values in labels.items() if name in DATASETS}
-        digests = np.zeros(len(labels["energy_gev"]), np.uint64)
-        self.events = Events(labels["energy_gev"], labels["theta_rad"], digests, more=more)
+        self.events = Events(labels, np.zeros(len(labels["energy_gev"]), np.uint64))
         self.contents = [hashlib.sha256(values.tobytes()).hexdigest() for _, values in sorted(labels.items())]
 
     def layout(self, card: Card) -> Layout:
@@ -158,10 +150,7 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
 
 
 def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
-    """The labels (N,) of a file without cells: `energy_gev`, `theta_rad` and those of `MoreLabels` that it has.
-
-    None of a file that has cells, or no such labels. InputError, BadFileError.
-    """
+    """The labels (N,) of a file without cells. None of one that has cells, or no labels. InputError, BadFileError."""
     with opened_file(path) as file:
         try:
             datasets = read_labels_alone(

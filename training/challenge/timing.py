@@ -43,13 +43,11 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
 
 
 def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats: int) -> float:
-    events = conditions.events
-    energy, theta = (np.resize(label, generator.batch) for label in (events.energy_gev, events.theta_rad))
-    more = {name: np.resize(label, generator.batch) for name, label in events.more.items()}
+    labels = {name: np.resize(label, generator.batch) for name, label in conditions.events.labels.items()}
     seconds = []
     for repeat in range(repeats + 1):  # the first traces
         began = time.perf_counter()
-        for _ in generator.showers(energy, theta, seed=repeat, more=more):
+        for _ in generator.showers(labels, seed=repeat):
             pass
         seconds.append(time.perf_counter() - began)
     return statistics.median(seconds[1:])

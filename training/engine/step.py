@@ -233,20 +233,12 @@ class Engine:
         with tf.name_scope("forward"):
             return dict(self.model.view(batch, Draws(key).fold("view")))
 
-    def _forward(self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor) -> list[tf.Tensor]:
-        """The losses of `phase` that are reported."""
-        draws = Draws(key).fold(phase.name)
-        with tf.name_scope("forward"), draws.active():
-            losses = phase.losses(view, draws)
-            require_losses(losses, phase.weights)
-            return [tf.reduce_sum(losses[name]) / self.global_batch for name in phase.weights]
-
     def _backward(
         self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The same, and the gradients of the weights of the network that `phase` trains."""
+        """The losses of `phase` that are reported, and the gradients of the network that it trains."""
         scaled = self.optimizers[phase.network].scale_loss  # in float16; others leave it as it is
-        return gradients_of(self.model, phase, lambda: self._forward(phase, view, key), scaled)
+        return gradients_of(self.model, phase, view, Draws(key), showers=self.global_batch, scaled=scaled)
 
     def _update_averages(self) -> None:
         """Let the averages of weights follow the step."""
@@ -262,21 +254,28 @@ class Engine:
 def gradients_of(
     model: Model,
     phase: Phase,
-    forward: Callable[[], list[tf.Tensor]],
+    view: Mapping[str, tf.Tensor],
+    draws: Draws,
+    *,
+    showers: int,
     scaled: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The losses that `forward` gives, one a weight of `phase`, and the gradients of the network that it trains.
+    """The losses of `phase`, one a weight of it, divided by `showers`, and the gradients of the network that it trains.
 
     They are of the weighted sum, `scaled`, of the losses that have a weight. Of a weight of the network that these do
     not depend on the gradient is None.
     """
     variables = [variable.value for variable in model.networks[phase.network].trainable_variables]
+    draws = draws.fold(phase.name)
     with tf.GradientTape() as tape:
-        losses = forward()
-        weighted = zip(phase.weights.values(), losses, strict=True)
+        with tf.name_scope("forward"), draws.active():
+            losses = phase.losses(view, draws)
+            require_losses(losses, phase.weights)
+            reported = [tf.reduce_sum(losses[name]) / showers for name in phase.weights]
+        weighted = zip(phase.weights.values(), reported, strict=True)
         total = scaled(tf.add_n([weight * loss for weight, loss in weighted if weight]))
     with tf.name_scope("backward"):
-        return losses, tape.gradient(total, variables)
+        return reported, tape.gradient(total, variables)
 
 
 def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:

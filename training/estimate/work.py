@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,7 @@ import tensorflow as tf
 from training.engine.exchange import averaged, statistics
 from training.engine.step import gradients_of
 from training.estimate.model import Work
-from training.models.base import Batch, Model, Phase, build
+from training.models.base import Model, build
 from training.models.config import FitConfig
 from training.models.precision import plain_forms
 from training.models.randomness import Draws
@@ -37,12 +36,9 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         view = dict(model.view(model.decode(records, manifest), draws.fold("view"))) | progress
         gradients = []
         for phase in model.phases:
-            with tf.name_scope(phase.name), draws.active():
-                exchanged = [
-                    gradient
-                    for gradient in gradients_of(model, phase, partial(_forward, phase, view, draws))[1]
-                    if gradient is not None
-                ]
+            with tf.name_scope(phase.name):
+                _, made = gradients_of(model, phase, view, draws, showers=config.batch)
+            exchanged = [gradient for gradient in made if gradient is not None]
             collectives.append(_bytes(exchanged))
             gradients += exchanged
         return gradients
@@ -64,11 +60,6 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
         gradients=gradients,
         activations=max(_kept(operations, phase.name) for phase in model.phases),
     )
-
-
-def _forward(phase: Phase, view: Batch, draws: Draws) -> list[tf.Tensor]:
-    losses = phase.losses(view, draws.fold(phase.name))
-    return [tf.reduce_sum(losses[name]) for name in phase.weights]
 
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:

@@ -103,9 +103,9 @@ class Model(ABC):
 
     # Training
 
-    @abstractmethod
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
         """A new optimizer for the network of that name, which is trained on so many `showers`."""
+        return keras.optimizers.Adam(learning_rate)
 
     @abstractmethod
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:

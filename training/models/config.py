@@ -36,9 +36,6 @@ SCHEDULES = ("constant", "cosine", "exponential")
 class FitConfig(ABC):
     """What decides the weights that a training ends with, beside its dataset.
 
-    `batch` counts showers a replica; `learning_rate` is that of every network's optimizer; `steps` ends the run early,
-    after so many optimisation steps, 0 meaning that `epochs` alone decides. `precision` names the arithmetic.
-
     The learning rate rises from 0 over `warm_up_epochs`, and then follows `schedule`: constant, or down to a hundredth
     at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
     and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 does not scale it.

@@ -52,7 +52,7 @@ class Library:
         Threads may call this at once. InputError for labels that the model was not trained for.
         """
         zeros = np.zeros(len(noise))
-        columns = np.stack([labels["energy"], labels["theta"], labels.get(PHI, zeros)], 1).astype(np.float64)
+        columns = np.stack([labels["energy_gev"], labels["theta_rad"], labels.get(PHI, zeros)], 1).astype(np.float64)
         pdg = np.ascontiguousarray(labels.get(PARTICLE, zeros), np.int32)
         noise = np.ascontiguousarray(noise, np.float32)
         cells = np.zeros((len(noise), *self.shape), np.float32)

@@ -14,11 +14,11 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.errors import InputError
-from calopipe.labels import PARTICLE, PHI, LabelRange
+from calopipe.labels import PARTICLE, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
 from preprocessing.manifest import Manifest
-from preprocessing.reading import decode
+from preprocessing.reading import decode, decode_hits
 from training.models.base import Batch, Judge, Model, Rows, Tensor, ValidRange
 from training.models.randomness import Draws, GivenNoise, NoiseDraws, ShowerDraws
 
@@ -43,14 +43,16 @@ class ShowerModel(Model):
     exported = MappingProxyType({"cells_unit_gev": 1.0})
 
     @abstractmethod
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
+    def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
+        `labels` are `energy_gev` and `theta_rad` by name, (N,) each, and those of `calopipe.labels` that showers have.
         Each is a function of its labels and its row of `draws` alone, and not of the others in its batch; or it is NaN,
-        where the device has no room for it. `draws` are asked once, for all numbers of a shower. A model that takes
-        showers with more labels (`FitConfig.takes_more_labels`) is given these as `more`, by name (N,) each, where its
-        showers have them.
+        where the device has no room for it. `draws` are asked once, for all numbers of a shower.
         """
+
+    def decode(self, records: Tensor, manifest: Manifest) -> Batch:
+        return decode_hits(records, manifest)
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
         return {**decode(records, manifest), **self.decode(records, manifest)}
@@ -66,28 +68,18 @@ class ShowerModel(Model):
 
         `phi_rad` and `particle` (int32) come after them, if the showers differ by these.
         """
-        labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
+        label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
 
-        @tf.function(input_signature=[labels, labels, tf.TensorSpec([], tf.int32), *_specs(names)], autograph=False)
+        @tf.function(input_signature=[label, label, tf.TensorSpec([], tf.int32), *_specs(names)], autograph=False)
         def generate(
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            more = dict(zip(names, others, strict=True))
-            checks = [
-                _require_inside("energy_gev", energy_gev, valid["energy_gev"], "GeV"),
-                _require_inside("theta_rad", theta_rad, valid["theta_rad"], "rad"),
-            ]
-            if PHI in more:
-                checks.append(_require_inside(PHI, more[PHI], valid[PHI], "rad"))
-            if PARTICLE in more:
-                known = _known(more[PARTICLE], valid)
-                reason = f"the model is valid for {PARTICLE} {valid[PARTICLE]}; leave others out, found:"
-                unknown = tf.boolean_mask(more[PARTICLE], ~known)
-                checks.append(tf.debugging.Assert(tf.reduce_all(known), [reason, unknown], summarize=3))
+            labels = _labels(energy_gev, theta_rad, names, others)
+            checks = [_require_inside(name, values, valid[name]) for name, values in labels.items()]
             with tf.control_dependencies(checks):  # without them the networks run beside the checks, and may fail first
-                energy_gev, theta_rad, more = tf.nest.map_structure(tf.identity, (energy_gev, theta_rad, more))
+                labels = tf.nest.map_structure(tf.identity, labels)
             draws = ShowerDraws(seed, tf.constant(0, tf.int64))
-            return {"cells_gev": self._generated(energy_gev, theta_rad, draws, more) * REFERENCE_UNIT_GEV}
+            return {"cells_gev": self.generate(labels, draws) * REFERENCE_UNIT_GEV}
 
         return generate
 
@@ -95,36 +87,35 @@ class ShowerModel(Model):
         """The same of labels and noise; a shower with a label outside the valid range, or with noise that is not from 0
         to 1, is NaN: ONNX has no errors.
         """
-        labels, names = tf.TensorSpec([None], tf.float32), _varying(valid)
-        noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
+        label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
+        given_noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
-        def clipped(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
+        def clipped(name: str, values: tf.Tensor) -> tf.Tensor:
             # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
             # tf2onnx makes products and a sum of it
-            return tf.clip_by_value(tf.where(tf.math.is_nan(values), np.float32(bounds[0]), values), *allowed(bounds))
+            if name == PARTICLE:
+                return values
+            known = tf.where(tf.math.is_nan(values), np.float32(valid[name][0]), values)
+            return tf.clip_by_value(known, *allowed(valid[name]))
 
-        @tf.function(input_signature=[labels, labels, noise, *_specs(names)], autograph=False)
+        @tf.function(input_signature=[label, label, given_noise, *_specs(names)], autograph=False)
         def generate(
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            more = dict(zip(names, others, strict=True))
-            inside = _inside(energy_gev, valid["energy_gev"]) & _inside(theta_rad, valid["theta_rad"])
-            if PHI in more:
-                inside &= _inside(more[PHI], valid[PHI])
-                more[PHI] = clipped(more[PHI], valid[PHI])
-            if PARTICLE in more:
-                inside &= _known(more[PARTICLE], valid)
-            inside &= tf.reduce_all((noise >= 0) & (noise <= 1), 1)
+            labels = _labels(energy_gev, theta_rad, names, others)
+            inside = tf.reduce_all((noise >= 0) & (noise <= 1), 1)
+            for name, values in labels.items():
+                inside &= _inside(name, values, valid[name])
             noise = tf.clip_by_value(tf.where(tf.math.is_nan(noise), 0.5, noise), 0.0, _LAST_BELOW_1)
-            energy, theta = clipped(energy_gev, valid["energy_gev"]), clipped(theta_rad, valid["theta_rad"])
-            cells = self._generated(energy, theta, GivenNoise(noise), more) * REFERENCE_UNIT_GEV
+            taken = {name: clipped(name, values) for name, values in labels.items()}
+            cells = self.generate(taken, GivenNoise(noise)) * REFERENCE_UNIT_GEV
             return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
 
         return generate
 
-    def _generated(self, energy_gev: Tensor, theta_rad: Tensor, draws: Any, more: Mapping[str, Tensor]) -> Tensor:
-        """`generate`, with `more` labels where there are any: most models take none."""
-        return self.generate(energy_gev, theta_rad, draws, **({"more": more} if more else {}))
+
+def _labels(energy_gev: tf.Tensor, theta_rad: tf.Tensor, names: Sequence[str], others: Sequence[tf.Tensor]) -> Any:
+    return {"energy_gev": energy_gev, "theta_rad": theta_rad, **dict(zip(names, others, strict=True))}
 
 
 def _varying(valid: ValidRange) -> tuple[str, ...]:
@@ -137,12 +128,7 @@ def _specs(names: Sequence[str]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None], tf.int32 if name == PARTICLE else tf.float32, name) for name in names]
 
 
-def _known(kinds: tf.Tensor, valid: ValidRange) -> tf.Tensor:
-    """Which particles (N,) are of the training's kinds."""
-    return tf.reduce_any(kinds[:, None] == tf.constant(valid[PARTICLE]), 1)
-
-
-def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
+def allowed(bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]:
     """The lowest and the highest label that a model valid within `bounds` may be asked for.
 
     The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
@@ -153,15 +139,20 @@ def allowed(bounds: tuple[float, float]) -> tuple[np.float32, np.float32]:
     return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
 
 
-def _inside(values: tf.Tensor, bounds: tuple[float, float]) -> tf.Tensor:
+def _inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
+    """Which labels (N,) are within the `bounds` of the training, or of its kinds of particles."""
+    if name == PARTICLE:
+        return tf.reduce_any(values[:, None] == tf.constant(bounds), 1)
     low, high = allowed(bounds)
     return (values >= low) & (values <= high)
 
 
-def _require_inside(name: str, values: tf.Tensor, bounds: tuple[float, float], unit: str) -> tf.Operation:
+def _require_inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Operation:
     """The operation that fails unless all `values` (N,) are inside `bounds`; its message names three that are not."""
-    inside = _inside(values, bounds)
-    reason = f"the model is valid for {name} from {bounds[0]:g} to {bounds[1]:g} {unit}; leave others out, found:"
+    inside = _inside(name, values, bounds)
+    unit = "GeV" if name == "energy_gev" else "rad"
+    known = str(bounds) if name == PARTICLE else f"from {bounds[0]:g} to {bounds[1]:g} {unit}"
+    reason = f"the model is valid for {name} {known}; leave others out, found:"
     return tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(values, ~inside)], summarize=3)
 
 

@@ -5,9 +5,9 @@ No TensorFlow in here: a run that finds nothing new need not wait for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from calopipe import mirror, storage
 from calopipe.documents import stands
@@ -36,12 +36,10 @@ def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path
     return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
 
 
-def fit_on_nodes(
-    name: str, *, nodes: float, image: str, resources: Mapping[str, str], runtime: str, deadline_s: float
-) -> Fit:
+def fit_on_nodes(name: str, **job: Any) -> Fit:
     """As `fit_here`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
 
-    `name` is the config's name; the other arguments are those of `training.nodes.trainjob.launch`.
+    `name` is the config's name; `job` has the nodes and what else `training.nodes.trainjob.launch` takes.
     """
 
     def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
@@ -54,15 +52,8 @@ def fit_on_nodes(
         if warm_start is not None:
             mirror.flush(warm_start)
             arguments += ["--warm-start", mirror.address(warm_start)]
-        launch(
-            training=f"{training} {place}",
-            nodes=int(nodes),  # kfp hands numbers on as JSON's one kind
-            image=image,
-            arguments=arguments,
-            resources=resources,
-            deadline_s=deadline_s,
-            runtime=runtime,
-        )
+        asked = job | {"nodes": int(job["nodes"])}  # kfp hands numbers on as JSON's one kind
+        launch(training=f"{training} {place}", arguments=arguments, **asked)
         mirror.refresh(model)
         card = folder.model_in(model)
         if card is None or card.request != training:
@@ -78,16 +69,18 @@ def retrain(
     """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
 
     Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
-    same data and settings. Otherwise `fit` is called. If `origin` is "incumbent" it starts from the weights of the
-    incumbent, unless that has other networks. The folder `copy` gets a copy of the incumbent's model. InputError if it
-    is of another detector, or was trained on events that are to judge both; and, before it is copied, if a user's file
-    states it that this process was not given.
+    same data and settings; what has changed since that attempt is said. Otherwise `fit` is called. If `origin` is
+    "incumbent" it starts from the weights of the incumbent, unless that has other networks. The folder `copy` gets a
+    copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
+    both; and, before it is copied, if a user's file states it that this process was not given.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
     card = folder.model_in(model)
     if card is None:
         storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
+    else:
+        say(card.since(manifest.fingerprint, config))
     if card is not None and card.answers(manifest, config, origin):
         stands("model stands", model, "of these data and settings")
     else:

@@ -53,7 +53,7 @@ class Evaluator:
         split: str,
         strategy: tf.distribute.Strategy | None = None,
     ) -> None:
-        self._config, self._folder, self._manifest, self._split = config, folder, manifest, split
+        self.config, self.manifest, self._folder, self._split = config, manifest, folder, split
         self._strategy = strategy = strategy or make_strategy("one-device")
         keras.utils.clear_session()
         with strategy.scope():
@@ -85,7 +85,7 @@ class Evaluator:
         for name, network in self.model.networks.items():
             for number, weight in enumerate(network.weights):
                 weight.assign(state[f"network/{name}/{number}"])
-        if self._config.average:
+        if self.config.average:
             for number, variable in enumerate(averaged(self.model)):
                 variable.assign(state[f"average/{number}"])
 
@@ -95,7 +95,7 @@ class Evaluator:
         A batch is the same, and has the same noise, whatever the number of replicas.
         """
         began = time.monotonic()
-        judge = self.model.judge(self.showers, self._manifest.geometry, self._workers)
+        judge = self.model.judge(self.showers, self.manifest.geometry, self._workers)
         parts = {replica: iter(self._part(replica)) for replica in self._here}
         batches = -(-self.showers // self._batch_showers)
         names: list[str] = []
@@ -129,18 +129,18 @@ class Evaluator:
         return self._strategy.run(self._of_replica, args=given)
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
-        losses, made = self.model.evaluate(batch, Draws.of(self._config.seed, _EVALUATION, number))
+        losses, made = self.model.evaluate(batch, Draws.of(self.config.seed, _EVALUATION, number))
         require_losses(losses, self.model.weights, f"{type(self.model).__name__}.evaluate: ")
         return {name: tf.reduce_sum(value) for name, value in losses.items()}, made
 
     def _part(self, replica: int) -> tf.data.Dataset:
         """Every batch whose turn is the `replica`'s. All replicas get as many: after the last come the first again."""
-        records = ordered_records(self._folder, self._manifest, self._split, every=self.every)
+        records = ordered_records(self._folder, self.manifest, self._split, every=self.every)
         batches = records.take(self.showers).batch(
             self._batch_showers, drop_remainder=self.showers % self._batch_showers == 0
         )
         part = batches.repeat().shard(self._replicas, replica)
-        return part.map(lambda chosen: self.model.decode_judged(chosen, self._manifest), tf.data.AUTOTUNE)
+        return part.map(lambda chosen: self.model.decode_judged(chosen, self.manifest), tf.data.AUTOTUNE)
 
     def _on_replicas(self, value_of: Callable[[int], Any]) -> Any:
         """What `value_of` gives for the number of each replica of this worker, as the strategy hands it to them."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from training.models.config import CONFIGS, FitConfig, register
-
-if TYPE_CHECKING:
-    from training.models.autoencoder.model import AutoEncoder
 
 
 @register("autoencoder")
@@ -20,7 +17,7 @@ class AutoEncoderConfig(FitConfig):
 
     code: int = setting(16, help="numbers that the auto-encoder makes of a shower, beside its energy", least=1)
 
-    def build(self, geometry: Geometry) -> AutoEncoder:
+    def build(self, geometry: Geometry) -> Any:
         from training.models.autoencoder.model import AutoEncoder  # noqa: PLC0415  TensorFlow
 
         return AutoEncoder(geometry, code=self.code)

@@ -46,9 +46,6 @@ class AutoEncoder(Model):
         self.networks = {"autoencoder": _network(geometry.shape, code, self._offset)}
         self.phases = (Phase("fit", "autoencoder", self._losses, self.weights),)
 
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
-        return keras.optimizers.Adam(learning_rate)
-
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
         return decode_hits(records, manifest)
 

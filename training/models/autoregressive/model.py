@@ -182,16 +182,9 @@ class Autoregressive(ShowerModel):
         noise = draws.uniform(NOISE, [showers, self.noise_numbers])
         return losses, self._sampler.showers(Labels.of(batch, self._with), noise)
 
-    def generate(
-        self,
-        energy_gev: Tensor,
-        theta_rad: Tensor,
-        draws: Draws | NoiseDraws,
-        more: Mapping[str, Tensor] = MappingProxyType({}),
-    ) -> Tensor:
-        noise = draws.uniform(NOISE, (tf.shape(energy_gev)[0], self.noise_numbers))
-        labels = Labels.of({"energy_gev": energy_gev, "theta_rad": theta_rad, **more}, self._with)
-        return self._sampler.showers(labels, noise)
+    def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
+        noise = draws.uniform(NOISE, (tf.shape(labels["energy_gev"])[0], self.noise_numbers))
+        return self._sampler.showers(Labels.of(labels, self._with), noise)
 
     def arrays(self) -> Mapping[str, Array]:
         return arrays(self.networks, self._geometry, self._with)

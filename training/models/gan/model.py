@@ -15,7 +15,7 @@ import keras
 from keras import ops
 
 from preprocessing.manifest import Manifest
-from preprocessing.reading import decode, decode_hits, dense
+from preprocessing.reading import decode, dense
 from training.models.base import Batch, Guard, Losses, LossTable, Phase, Tensor
 from training.models.gan import physics
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
@@ -89,9 +89,6 @@ class ConditionalGAN(ShowerModel):
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
         return keras.optimizers.RMSprop(learning_rate)
 
-    def decode(self, records: Tensor, manifest: Manifest) -> Batch:
-        return decode_hits(records, manifest)
-
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
         """Dense showers and labels, which have one shape."""
         return decode(records, manifest)
@@ -113,21 +110,19 @@ class ConditionalGAN(ShowerModel):
         """By the metric, where the showers are enough for it: the losses of a GAN say little of its showers."""
         return found["metric"]["value"] if enough(showers) else losses["total"]
 
-    def generate(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
-        return physics.cells_of(self.generator(self._latent(energy_gev, theta_rad, draws), training=False))
+    def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
+        return physics.cells_of(self._made(labels, draws, training=False))
 
-    def _made(self, batch: Batch, draws: Draws, *, training: bool) -> Tensor:
-        return self.generator(self._latent(batch["energy_gev"], batch["theta_rad"], draws), training=training)
+    def _made(self, labels: Batch, draws: Draws | NoiseDraws, *, training: bool) -> Tensor:
+        energy, theta = labels["energy_gev"], labels["theta_rad"]
+        noise = ops.cast(draws.normal("latent", (ops.shape(energy)[0], LATENT - 2)), energy.dtype)
+        latent = ops.concatenate([ops.stack([energy / ENERGY_SCALE_GEV, theta], axis=1), noise], axis=1)
+        return self.generator(latent, training=training)
 
     def _labels(self, batch: Batch, cells: Tensor) -> dict[str, Tensor]:
         """The labels in the precision of the weights, with the energy sums of the showers."""
         labels = {name: ops.cast(batch[name], self.generator.variable_dtype) for name in _LABELS}
         return labels | {"ecal": physics.ecal_sum(cells)}
-
-    def _latent(self, energy_gev: Tensor, theta_rad: Tensor, draws: Draws | NoiseDraws) -> Tensor:
-        noise = ops.cast(draws.normal("latent", (ops.shape(energy_gev)[0], LATENT - 2)), energy_gev.dtype)
-        labels = ops.stack([energy_gev / ENERGY_SCALE_GEV, theta_rad], axis=1)
-        return ops.concatenate([labels, noise], axis=1)
 
     def _discriminator_on_real(self, view: Batch, draws: Draws) -> Losses:
         return self._losses(view["image"], 1.0 - self._flips(view, draws), view, training=True)
@@ -150,7 +145,7 @@ class ConditionalGAN(ShowerModel):
         return {
             "generation": physics.binary_cross_entropy(label, probability[:, 0]),
             "auxiliary": physics.percentage_error(targets["energy_gev"] / ENERGY_SCALE_GEV, energy[:, 0]),
-            "angle": physics.absolute_error(targets["mtheta_rad"], physics.ecal_angle(cells)),
+            "angle": ops.abs(physics.ecal_angle(cells) - targets["mtheta_rad"]),
             "ecal": physics.percentage_error(targets["ecal"], physics.ecal_sum(cells)),
             "spread": ops.square(probability[:, 0] - ops.mean(probability)),
         }

@@ -83,8 +83,3 @@ def binary_cross_entropy(label: Tensor, probability: Tensor) -> Tensor:
 def percentage_error(true: Tensor, predicted: Tensor) -> Tensor:
     """100 |predicted - true| / |true| of each shower, (N,), in percent. An empty answer scores 100."""
     return 100.0 * ops.abs(predicted - true) / ops.maximum(ops.abs(true), _EPSILON)
-
-
-def absolute_error(true: Tensor, predicted: Tensor) -> Tensor:
-    """|predicted - true| of each shower, (N,), in the unit of the arguments."""
-    return ops.abs(predicted - true)
