@@ -28,7 +28,7 @@ from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
-from training.configs import DEFAULT, named_config
+from training.configs import DEFAULT
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.folder import read_card
@@ -84,12 +84,6 @@ def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.
     fit_small(dataset, model)
     assert "model stands" in capsys.readouterr().out
     assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-
-
-def test_the_same_seed_gives_the_same_weights(trained: Path, tmp_path: Path) -> None:
-    with untraced():
-        card = fit.fit(trained / "ds", tmp_path / "again", named_config("small", steps=2))
-    assert card.weights == read_card(trained / "model").weights
 
 
 def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:

@@ -394,16 +394,20 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
         (["--like", "{mc}", "--batch=-1"], "--batch is -1"),
         (["--like", "{mc}", "--per-event=0"], "--per-event is 0"),
         (["--like", "{mc}", "--strategy=multi-worker"], "--share I/N"),
-        *((["--like", "{mc}", f"--share={share}"], f"--share is '{share}', expected I/N")
-          for share in ("2/2", "-1/2", "1", "a/b", "0/0")),
+        *(
+            (["--like", "{mc}", f"--share={share}"], f"--share is '{share}', expected I/N")
+            for share in ("2/2", "-1/2", "1", "a/b", "0/0")
+        ),
         (["--like", "{mc}", "--output", "{folder}/g.txt"], r"ends in \.h5"),
         (["--like", "{mc}", "--output", "{mc}"], "showers that this program did not generate"),
         (["--like", "{mc}", "--output", "{folder}/folder.h5"], r"folder\.h5: not a file of showers"),
-        (["--like", "{mc}", "--output", "{folder}/notes.h5"],
-         r"notes\.h5: not a file of showers, .*give another --output, or remove it"),
+        (
+            ["--like", "{mc}", "--output", "{folder}/notes.h5"],
+            r"notes\.h5: not a file of showers, .*give another --output, or remove it",
+        ),
         (["--like", "{mc}", "--model", "{folder}"], r"card\.json: no such file"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_asked_for(trained: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
     showers = make_showers(events=3)
     files = {"mc": trained / "mc.h5", "labels": tmp_path / "labels.h5", "folder": tmp_path}

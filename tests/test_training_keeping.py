@@ -35,8 +35,11 @@ from training.run.history import History, ProgressBar
 
 
 @pytest.fixture(scope="module")
-def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model. And what was said."""
+def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model.
+
+    What a guard says as it ends a training names the command that makes one.
+    """
     place = tmp_path_factory.mktemp("stopped") / "m"
     with pytest.MonkeyPatch.context() as planted:
         planted.setattr(ProgressBar, "update", _ending(InputError("the discriminator is dead"), step=12))
@@ -44,7 +47,8 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
             fit_layers(dataset, place, "--checkpoint-steps", "5")
     left = sorted(path.stem for path in (place / "checkpoints").glob("*.npz"))
     assert left == [f"step-{step:09d}" for step in (5, 7, 10)]
-    return place, str(caught.value)
+    assert re.match("the discriminator is dead; `python -m training .*` makes a model", str(caught.value))
+    return place
 
 
 def _ending(how: Exception | signal.Signals, *, step: int) -> Any:
@@ -68,7 +72,11 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
         with pytest.raises(SystemExit) as caught:
             fit_layers(dataset, output)
     assert caught.value.code == PREEMPTED
-    _make_as_told(capsys.readouterr().out)
+    named = re.search("`(.*)` makes a model of the best epoch so far", capsys.readouterr().out)
+    assert named
+    program, *arguments = shlex.split(named[1])
+    assert [program, *arguments[:2]] == ["python", "-m", "training"]
+    command.main(arguments[2:])  # as the message says
     card = read_card(output)
     assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
     same_weights(output, 7)
@@ -78,27 +86,9 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
     assert "model stands" in capsys.readouterr().out
 
 
-def _make_as_told(told: str) -> None:
-    """Do what the message says."""
-    named = re.search("`(.*)` makes a model of the best epoch so far", told)
-    assert named
-    program, *arguments = shlex.split(named[1])
-    assert [program, *arguments[:2]] == ["python", "-m", "training"]
-    command.main(arguments[2:])
-
-
-def test_a_guard_that_ends_a_training_names_it_too(stopped: tuple[Path, str], tmp_path: Path) -> None:
-    place, told = stopped
-    shutil.copytree(place, tmp_path / "m")
-    assert told.startswith("the discriminator is dead; `")
-    _make_as_told(told.replace(str(place), str(tmp_path / "m")))
-    card = read_card(tmp_path / "m")
-    assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
-
-
 def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     dataset: Path,
-    stopped: tuple[Path, str],
+    stopped: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,7 +96,7 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     """And any model is valid where the dataset has whole showers alone."""
     whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
     monkeypatch.setattr(ShowerManifest, "whole_range", whole)
-    shutil.copytree(stopped[0], tmp_path / "m")
+    shutil.copytree(stopped, tmp_path / "m")
     noted = json.loads((tmp_path / "m/training.json").read_text())
     (tmp_path / "m/training.json").write_text(json.dumps(noted | {"warm_start": "earlier weights"}))
     for step in (7, 10):  # the best, and the last
@@ -119,10 +109,10 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
 
 
-def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: tuple[Path, str], tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"training\.json: no such file"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "none")])
-    shutil.copytree(stopped[0], tmp_path / "m")
+    shutil.copytree(stopped, tmp_path / "m")
     make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with pytest.raises(InputError, match=r"ds: not the one that the training in .*m is on; give that one"):
         command.main(["keep", "--dataset", str(tmp_path / "ds"), "--output", str(tmp_path / "m")])
