@@ -1,16 +1,16 @@
-"""pix2pix on pairs of frames: what it learns, how it is judged and exported, and two replicas against one."""
+"""pix2pix on pairs of frames: what it learns, how it is judged and exported, however its steps are called."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
+import keras_fit
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
+from trainings import fit_small, same_training, small_flow
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
@@ -19,10 +19,12 @@ from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.export import export
+from training.folder import read_card
 from training.models.base import build
 from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper
 from training.run.evaluation import Evaluator
+from training.run.loop import Loop
 
 _PAIRS = 40
 _TRAIN = 32
@@ -94,20 +96,6 @@ def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
     assert 0.08 < spreads.max() < 0.11
 
 
-@pytest.mark.slow
-def test_two_replicas_train_as_one(tmp_path: Path) -> None:
-    few = write_pairs(tmp_path / "ds", street(10), GRID, train=8)
-    program = [sys.executable, Path(__file__).with_name("pix2pix_replicas.py"), few, tmp_path / "found.npz"]
-    subprocess.run(program, check=True, capture_output=True)
-    found = dict(np.load(tmp_path / "found.npz"))
-    assert (found.pop("one-device/replicas"), found.pop("mirrored/replicas")) == (1, 2)
-    one = {name: change for name, change in found.items() if name.startswith("one-device")}
-    assert sum(np.abs(change).max() > 1e-5 for change in one.values()) > 15
-    for name, change in one.items():
-        two = found[name.replace("one-device", "mirrored")]
-        np.testing.assert_allclose(two, change, rtol=1e-3, atol=1e-3 * np.abs(change).max() + 1e-7)
-
-
 def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:
     frames = street(9)
     judge = FlowJudge(8, GRID, 1)
@@ -162,3 +150,15 @@ def test_the_published_networks_make_the_frame_itself() -> None:
         weight.assign(weight * 50)
     made = model.advance(street(1), np.zeros((1, *GRID.shape), np.float32), np.float32([100])).numpy()
     assert 1.9 < np.abs(made).max() <= 2
+
+
+def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; showers have the same engine."""
+    flow = small_flow(tmp_path)
+    fit_small(flow, tmp_path / "one")
+    fit_small(flow, tmp_path / "three", "--steps-a-call", "3")
+    monkeypatch.setattr(Loop, "steps", keras_fit.steps)
+    fit_small(flow, tmp_path / "keras")
+    assert read_card(tmp_path / "one").trained["steps"] == 14
+    for name in ("three", "keras"):
+        same_training(tmp_path / name, tmp_path / "one")
