@@ -153,7 +153,7 @@ def test_the_published_networks_make_the_frame_itself() -> None:
 
 
 def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; showers have the same engine."""
+    """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; as for showers."""
     flow = small_flow(tmp_path)
     fit_small(flow, tmp_path / "one")
     fit_small(flow, tmp_path / "three", "--steps-a-call", "3")

@@ -30,9 +30,7 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 from training.loading import load
-from training.models.base import build
 from training.models.randomness import ShowerDraws
-from training.models.source import ModelFile
 
 _NOISE = 4
 CLASSIFIER = Path(__file__).with_name("classifier.py")
@@ -84,12 +82,6 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
     assert not (tmp_path / "m.onnx").exists()
 
 
-def _changed(before: str, after: str) -> ModelFile:
-    text = Path(LAYERS[1]).read_text()
-    assert text.count(before) == 1
-    return ModelFile("other.py", text.replace(before, after))
-
-
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
@@ -97,17 +89,6 @@ def _changed(before: str, after: str) -> ModelFile:
         ("noise_numbers = ", "noise = ", "the model Layers does not state `noise_numbers`"),
         ('averaged = ("layers",)', 'averaged = ("cells",)', "`averaged` names the network cells, .* has layers"),
         ('"fit", "layers"', '"fit", "cells"', "the phase fit names the network cells, `networks` has layers"),
-    ],
-)
-def test_a_model_that_is_not_whole_is_not_built(before: str, after: str, told: str) -> None:
-    (config,) = _changed(before, after).run().values()
-    with pytest.raises(InputError, match=told):
-        build(config, SMALL_GEOMETRY)
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "told"),
-    [
         # it would count 1/N of itself
         ('"layers", self._losses', '"layers", lambda *given: {"square": ops.mean(self._losses(*given)["square"])}',
          r"^the loss square is one number; give one a shower, \(N,\)"),
@@ -120,10 +101,12 @@ def test_a_model_that_is_not_whole_is_not_built(before: str, after: str, told: s
          r"made showers of shape \(.*, 1, 1, 5\), expected \(.*, 17, 17, 5\)"),
     ],
 )  # fmt: skip
-def test_losses_and_showers_of_another_shape_are_refused(
+def test_models_that_are_not_whole_and_losses_and_showers_of_another_shape_are_refused(
     dataset: Path, before: str, after: str, told: str, tmp_path: Path
 ) -> None:
-    _changed(before, after).write(tmp_path)
+    text = Path(LAYERS[1]).read_text()
+    assert text.count(before) == 1
+    (tmp_path / "model.py").write_text(text.replace(before, after))
     given = ("--model-file", str(tmp_path / "model.py"), "--config", "layers", "--steps", "1", "--batch", "8")
     with pytest.raises(InputError, match=told):
         fit_small(dataset, tmp_path / "m", *given)

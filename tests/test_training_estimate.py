@@ -164,7 +164,6 @@ def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalog
     """
     likelihood = counting.work_of(named_config("fast"), REFERENCE_GEOMETRY)
     rate = catalogue.kind["cpu"].rate_of("autoregressive", "float32")
-    assert rate is not None
     assert 1e12 * rate.tflops / likelihood.flop == pytest.approx(360 * 0.91 * 0.83 * 0.97 * 0.83, rel=0.01)
 
 
@@ -307,13 +306,11 @@ def test_every_published_figure_is_met(catalogue: Catalogue) -> None:
 def test_the_catalogue_is_what_the_calibrating_figures_say(catalogue: Catalogue) -> None:
     kind = catalogue.kind["v100"]
     rate = kind.rate_of("3dgan", "float32")
-    assert rate is not None
     stated = (rate.tflops, rate.step_s, kind.local.alpha_s, kind.network.alpha_s)
     assert stated == pytest.approx(published.fit_v100(catalogue), rel=0.005)
     for each in (each for each in published.rates() if each.calibrates):
         other = catalogue.kind[each.kind]
         found = other.rate_of("3dgan", each.precision)
-        assert found is not None
         assert found.tflops == pytest.approx(published.fit_rate(each, other), rel=0.005), each
 
 

@@ -94,7 +94,6 @@ def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_p
     with subprocess.Popen(
         [sys.executable, "-u", "-c", program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         started, building = process.stdout.readline(), process.stdout.readline()
         assert started.endswith("8 showers each over 1 replica(s) on processors\n")
         assert building.startswith("building the graph")
@@ -126,7 +125,6 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
     (tmp_path / "m/card.json").unlink()
     theirs = Checkpoints(tmp_path / "m/checkpoints", request=read_card(model).request, kept=2)
     last = theirs.newest()
-    assert last is not None
     theirs.save(last.state, step=last.step, facts={**last.facts, "replicas": 2})
     theirs.wait()
     with pytest.MonkeyPatch.context() as dies:

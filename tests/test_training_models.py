@@ -188,7 +188,6 @@ def _judged(showers: Showers) -> dict[str, tf.Tensor]:
 
 def _small_gan() -> tuple[ConditionalGAN, dict[str, tf.Tensor]]:
     model = build(CONFIGS["small"], SMALL_GEOMETRY)
-    assert isinstance(model, ConditionalGAN)
     return model, _judged(make_showers(events=8))
 
 

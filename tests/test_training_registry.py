@@ -189,7 +189,6 @@ def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     write_verdict(second.judgement, verdict="accepted", outcome="better", grade=gan)
     assert on_disk.promote(second).startswith("promoted to ")
     current = on_disk.current()
-    assert current is not None
     assert on_disk.in_use() == f"{current.model}, since {current.at}"
     assert (current.grade, on_disk.incumbent(current.fingerprint)) == (two.grade, two)
     monkeypatch.setattr(registry_module, "datetime", Tomorrow)
@@ -264,7 +263,6 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
     assert (written[-1], written.count(folder.CARD)) == (folder.CARD, 1)  # it comes last
     assert on_disk.promote(second).startswith("promoted to ")
     current = on_disk.current()
-    assert current is not None
     assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
 
 
@@ -437,7 +435,6 @@ def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> 
 def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path: Path) -> None:
     registry.promote(candidate(tmp_path, 1))
     current = registry.current()
-    assert current is not None
     place = registry.place / "models" / current.model
     (tmp_path / "damaged").write_bytes(b"other weights")
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")

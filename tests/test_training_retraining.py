@@ -118,7 +118,6 @@ def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monke
     site.retrain(before)
     site.promote()
     used = site.registry.current()
-    assert used is not None
     kept = site.place / f"registry/models/{used.model}/model.py"
     assert storage.sha256_of_file(kept) == before.model_file
     assert site.retrain(before) == site.retrain(before)
@@ -160,7 +159,6 @@ def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.C
     site.dataset(files=2)
     second = site.retrain()
     used = site.registry.current()
-    assert used is not None
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"; begun with the weights of {used.model}")
     assert second.trained["warm_start"] == first.fingerprint()
     assert site.retrain() == second
@@ -254,7 +252,6 @@ def test_a_current_model_of_another_version_is_told_of(site: Site, version: int)
     site.retrain()
     site.promote()
     current = site.registry.current()
-    assert current is not None
     card = site.place / "registry/models" / current.model / "card.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": version}))
     site.dataset(files=2)

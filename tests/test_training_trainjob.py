@@ -242,7 +242,6 @@ def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytes
     jobs = TrainJobs(lambda: None, 0.0)
     assert jobs.own(job, mine) is None
     owned = jobs.own(changed, mine)
-    assert owned is not None
     assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 
 
