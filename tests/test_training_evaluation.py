@@ -75,6 +75,7 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
     evaluator.take_over(engine.state())
     found = evaluator.evaluate()
     seen = _joined(looked)
+    assert evaluator._evaluate.experimental_get_tracing_count() == 1
     assert found.found["energy_sum"] == pytest.approx(seen["made"].sum() / seen["cells"].sum(), rel=1e-4)
     assert found.found["metric"]["value"] is None  # 40 showers are too few for a figure
     assert evaluator.score(found) == found.losses["total"]
@@ -93,7 +94,6 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
 @pytest.mark.parametrize(
     "config",
     [
-        named_config("small"),
         named_config("autoencoder"),
         ClassifierConfig(model="low-level-classifier"),
         pytest.param(named_config("fast"), marks=pytest.mark.slow),

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -328,15 +327,6 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
     monkeypatch.setattr(fit, "Engine", altering)
     with untraced(), pytest.raises(InputError, match=f"{shard}: altered since it was written"):
         fit_small(tmp_path / "ds", tmp_path / "m")
-
-
-def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    disk = small_disk(700)
-    with untraced():
-        told = refusal(capsys, fit_small, dataset, disk / "m", "--steps", "1")
-    assert told.startswith(f"error: {disk / 'm'}")
-    assert "the disk is full" in told
-    assert not (disk / "m/card.json").exists()
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from typing import Any
 import h5py
 import pytest
 from servers import store
-from showers import SMALL_GEOMETRY
-from verdicts import WIDE, write_showers, write_verdict
+from verdicts import WIDE, write_model, write_showers, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -28,7 +27,6 @@ from calopipe.grade import load_grade
 from calopipe.storage import location
 from training import __main__ as command
 from training import folder
-from training.configs import named_config
 from training.folder import Card, read_card
 from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
@@ -57,23 +55,9 @@ def candidate(
 ) -> Candidate:
     """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
     run = place / f"run-{seed}"
-    run.mkdir(parents=True)
-    model = run / "model"
-    model.mkdir()
-    (model / "generator.weights.h5").write_bytes(bytes([seed] * 100))
-    (model / folder.HISTORY).write_text("{}\n")
-    card = Card(
-        request=f"request-{seed}",
-        config=named_config("small"),
-        geometry=SMALL_GEOMETRY,
-        dataset={"fingerprint": f"data-{seed}", "train_events": 1, "split_files": []},
-        valid_range={"energy_gev": (100.0, 200.0), "theta_rad": (1.0, 2.0)},
-        trained={"steps": 1, "warm_start": None},
-        losses={},
-        weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
-        versions={"calopipe": "0.2.0"},
-    )
-    folder.write_card(model, card)
+    (run / "model").mkdir(parents=True)
+    dataset = {"fingerprint": f"data-{seed}", "train_events": 1, "split_files": []}
+    card = write_model(run / "model", bytes([seed] * 100), request=f"request-{seed}", dataset=dataset)
     write_showers(run / "generated.h5", card.fingerprint())
     if rival is not None:
         shutil.copyfile(rival.generated, run / "incumbent.h5")
