@@ -10,20 +10,17 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
-from trainings import fit_small, same_training, small_flow
+from trainings import engine_of, evaluator_of, fit_small, same_training, small_flow
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_pairs, ordered_batches
 from training.configs import named_config
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.export import export
 from training.folder import read_card
 from training.models.base import build
 from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper
-from training.run.evaluation import Evaluator
 from training.run.loop import Loop
 
 _PAIRS = 40
@@ -37,8 +34,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
     frames = street(_PAIRS + 1)
-    manifest = read_manifest(dataset)
-    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    (batch,) = ordered_batches(dataset, read_manifest(dataset), "train", batch=_TRAIN, decode=decode_pairs)
     np.testing.assert_array_equal(batch["now"], frames[:_TRAIN])
     np.testing.assert_array_equal(batch["next"], frames[1 : _TRAIN + 1])
     np.testing.assert_array_equal(batch["reynolds"], 80 + np.arange(_TRAIN))
@@ -46,16 +42,15 @@ def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
 
 
 def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
-    config, manifest = named_config("pix2pix-small"), read_manifest(dataset)
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    config = named_config("pix2pix-small")
+    engine = engine_of(config, dataset)
     network = engine.model.networks["generator"]
     frames = street(_PAIRS + 1).astype(np.float64)
     change = np.diff(frames, axis=0)
     np.testing.assert_allclose(network.get_layer("scale").scale, [np.sqrt((change[:_TRAIN] ** 2).mean())] * 2, 1e-5)
     last = network.layers[-3]
     last.set_weights([np.zeros_like(weight) for weight in last.get_weights()])
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    evaluator.take_over(engine.state())
+    evaluator = evaluator_of(config, dataset, engine)
     looked = evaluator.evaluate()
     norms = [np.sqrt((each[_TRAIN:] ** 2).sum((1, 2, 3))) for each in (change, frames[1:])]
     assert looked.losses["l1"] == looked.losses["total"] == pytest.approx(np.abs(change[_TRAIN:]).mean(), rel=1e-5)
@@ -66,21 +61,18 @@ def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
 
 def test_it_learns_what_moves(dataset: Path) -> None:
     """In an hundred steps the error is a fraction of the change; the discriminator learns too, and stays undecided."""
-    config, manifest = named_config("pix2pix-small", epochs=25, batch=8), read_manifest(dataset)
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    config = named_config("pix2pix-small", epochs=25, batch=8)
+    engine = engine_of(config, dataset)
     losses, _ = engine.run(iter(engine.batches()), engine.last_step)
     assert engine.last_step == 100
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    evaluator.take_over(engine.state())
-    assert evaluator.evaluate().losses["of_change"] < 0.5
+    assert evaluator_of(config, dataset, engine).evaluate().losses["of_change"] < 0.5
     answers = engine.table(losses)
     assert 0.05 < answers["discriminator"]["total"] < 1.0
 
 
 def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
-    manifest = read_manifest(dataset)
-    engine = Engine(named_config("pix2pix-small", noise=0.1), dataset, manifest, make_strategy("one-device"))
-    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    engine = engine_of(named_config("pix2pix-small", noise=0.1), dataset)
+    (batch,) = ordered_batches(dataset, read_manifest(dataset), "train", batch=_TRAIN, decode=decode_pairs)
     batch["solid"] = tf.one_hot(tf.fill(batch["solid"].shape[:2], 3), GRID.shape[1])
     view = engine.view(batch, tf.constant([1, 2]))
     pairs = (view["next"], batch["next"])

@@ -14,6 +14,7 @@ import tensorflow as tf
 from replicas import Normalised, Tiny, tiny
 from servers import together
 from showers import make_dataset, make_file
+from trainings import engine_of
 
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
@@ -21,7 +22,6 @@ from preprocessing.reading import ordered_batches
 from training.configs import named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.models.gan import convolutions
 from training.models.randomness import Draws
 
@@ -84,7 +84,7 @@ def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
 
 def _engine(dataset: Path, kind: type[Tiny] = Tiny, *, compiled: bool = False, **settings: Any) -> Engine:
     config = tiny(kind, **settings)
-    return Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=compiled)
+    return engine_of(config, dataset, compiled=compiled)
 
 
 def _averages(state: dict[str, Any]) -> list[Any]:
@@ -191,8 +191,7 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
 ) -> None:
     """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: first)  # the form that the networks have there
-    config = named_config("small")
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=True)
+    engine = engine_of(named_config("small"), dataset, compiled=True)
     batch = next(iter(engine.batches()))
     assert "cells" not in batch  # dense showers are made on the device
     assert all(tensor.shape.is_fully_defined() for tensor in batch.values())

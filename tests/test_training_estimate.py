@@ -15,9 +15,10 @@ import estimate as published
 import keras
 import numpy as np
 import pytest
-import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from showers import SMALL_GEOMETRY
+from stock import stock_layers
+from trainings import engine_of
 
 from calopipe.errors import InputError, run_command
 from calopipe.showers.cells import REFERENCE_GEOMETRY
@@ -25,8 +26,6 @@ from preprocessing.dataset import read_manifest
 from training import __main__ as command
 from training.configs import FitConfig, named_config
 from training.engine.course import evaluations, last_step
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.estimate import commands
 from training.estimate import work as counting
 from training.estimate.catalogue import (
@@ -104,7 +103,9 @@ def test_the_plain_forms_are_keras_own(work: Work) -> None:
     up = keras.layers.UpSampling3D(2)(values)
     expected = tf.nn.conv3d(tf.pad(up, ((0, 0), (1, 1), (0, 0), (1, 1), (0, 0))), layer.kernel.value, [1] * 5, "VALID")
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-    ours, keras_own = _small(), _small(model="3dgan-small-plain")
+    ours = _small()
+    with stock_layers():
+        keras_own = counting.work_of(named_config("small"), SMALL_GEOMETRY)
     assert (ours.flop, ours.collectives) == (keras_own.flop, keras_own.collectives)
 
 
@@ -143,8 +144,7 @@ def test_what_replicas_exchange_follows_from_the_weights(work: Work) -> None:
 
 
 def test_the_state_is_what_a_checkpoint_holds(dataset: Path) -> None:
-    config = named_config("small", average=0.9)
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"))
+    engine = engine_of(named_config("small", average=0.9), dataset)
     held = sum(value.nbytes for value in engine.state().values())
     assert _small(average=0.9).state == held
 

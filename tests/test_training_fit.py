@@ -21,15 +21,13 @@ import tensorflow as tf
 from commands import refusal
 from replicas import tiny
 from showers import make_dataset, make_file
-from trainings import fit_layers, fit_small, same_training, same_weights, untraced
+from trainings import engine_of, fit_layers, fit_small, same_training, same_weights, untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
 from training.configs import DEFAULT
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerModel
@@ -136,7 +134,7 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
 
 
 def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
-    engine = Engine(tiny(batch=4), dataset, read_manifest(dataset), make_strategy("one-device"))
+    engine = engine_of(tiny(batch=4), dataset)
     with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
         engine.restore(dict(state), "step-000000014.npz")
 

@@ -15,7 +15,7 @@ import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
-from trainings import fit_layers
+from trainings import engine_of, evaluator_of, fit_layers
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
@@ -27,7 +27,6 @@ from training import fit, folder
 from training.asked.conditions import Conditions
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.folder import Card, read_card
 from training.generation import EXTRAPOLATE, generate
 from training.models.randomness import Draws
@@ -66,15 +65,14 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
     dataset: Path, tmp_path: Path, config: FitConfig, steps: int
 ) -> None:
     """Up to twice the standard error of their mean over the showers."""
-    manifest, strategy = read_manifest(dataset), make_strategy("one-device")
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    incumbent = Engine(replace(config, steps=steps), dataset, manifest, strategy)
+    evaluator = evaluator_of(config, dataset)
+    incumbent = engine_of(replace(config, steps=steps), dataset)
     incumbent.run(iter(incumbent.batches()), steps)
     judge = _judge(evaluator, dataset)
     before = judge(incumbent)
     folder.save_weights(tmp_path, evaluator.model.networks)
 
-    engine = Engine(config, dataset, manifest, strategy, warm_start=tmp_path)
+    engine = engine_of(config, dataset, warm_start=tmp_path)
     batches, done = iter(engine.batches()), 0
     for step in (1, 5, 25, 100):
         engine.run(batches, step - done)
@@ -85,11 +83,10 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
 
 
 def test_the_rate_rises_after_a_warm_start_and_not_for_longer_than_a_quarter(dataset: Path, tmp_path: Path) -> None:
-    manifest, strategy = read_manifest(dataset), make_strategy("one-device")
-    folder.save_weights(tmp_path, Engine(_GAN, dataset, manifest, strategy).model.networks)
+    folder.save_weights(tmp_path, engine_of(_GAN, dataset).model.networks)
     rates = []
     for steps, warm_start in ((4000, None), (4000, tmp_path), (40, tmp_path)):
-        engine = Engine(replace(_GAN, steps=steps), dataset, manifest, strategy, warm_start=warm_start)
+        engine = engine_of(replace(_GAN, steps=steps), dataset, warm_start=warm_start)
         rate = engine.optimizers["discriminator"]._learning_rate  # of two updates a step
         rates.append([float(rate(2 * step)) for step in (0, 9, 499, 500)])
     full = _GAN.learning_rate

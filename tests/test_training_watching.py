@@ -12,12 +12,10 @@ import pytest
 import tensorflow as tf
 from matplotlib.figure import Figure
 from replicas import tiny
+from trainings import engine_of
 
 from calopipe.errors import InputError
-from preprocessing.dataset import read_manifest
 from training.engine.profile import trace
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.models.gan.model import GUARDS
 from training.run import history as module
 from training.run.history import History
@@ -178,8 +176,7 @@ def test_a_training_that_only_looks_ill_goes_on(table: Table) -> None:
 
 def test_steps_are_traced_and_undone(dataset: Path, tmp_path: Path) -> None:
     """TensorFlow's file is there, and training is as if the steps had not been done."""
-    config = tiny(batch=4)
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=False)
+    engine = engine_of(tiny(batch=4), dataset, compiled=False)
     engine.run(iter(engine.batches()), 1)
     before = engine.state()
     trace(engine, tmp_path / "board")

@@ -23,8 +23,12 @@ from preprocessing.dataset import read_manifest
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
+from training.configs import FitConfig
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
+from training.run.evaluation import Evaluator
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
 _SMALL = {
@@ -43,6 +47,19 @@ def untraced() -> Iterator[None]:
             yield
     finally:
         tf.config.run_functions_eagerly(False)
+
+
+def engine_of(config: FitConfig, dataset: Path, **more: Any) -> Engine:
+    """An engine of `dataset` on one device."""
+    return Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), **more)
+
+
+def evaluator_of(config: FitConfig, dataset: Path, engine: Engine | None = None) -> Evaluator:
+    """What looks at the validation split of `dataset`, with the weights of `engine`."""
+    evaluator = Evaluator(config, dataset, read_manifest(dataset), "validation")
+    if engine is not None:
+        evaluator.take_over(engine.state())
+    return evaluator
 
 
 def small_dataset(place: Path) -> Path:
