@@ -26,22 +26,6 @@ def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return DATASETS[request.param](tmp_path_factory.mktemp("survival"))
 
 
-@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # of showers, on a bucket: test_runs_on_a_bucket.py
-@pytest.mark.timeout(1800)  # a dozen trainings
-def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
-    """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
-    more = ("--epochs", "6", "--checkpoint-steps", "1")
-    arguments = command_line(dataset, tmp_path / "m", *more)[3:]
-    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
-    assert done.stdout.count("killed at step") == 10
-    assert not (tmp_path / "m/card.json").exists()
-    fit_small(dataset, tmp_path / "m", *more)
-    fit_small(dataset, tmp_path / "whole", "--epochs", "6")
-    same_training(tmp_path / "m", tmp_path / "whole")
-
-
 # The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
 _MIRRORED = """
 import os, sys, tensorflow as tf

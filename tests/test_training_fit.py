@@ -14,20 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
 from replicas import tiny
-from showers import make_dataset, make_file
 from trainings import engine_of, fit_layers, fit_small, same_training, same_weights, untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
-from training.configs import DEFAULT
 from training.folder import read_card
 from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerModel
@@ -74,13 +71,6 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
         weighted = 3 * losses["generation"] + 0.1 * losses["auxiliary"] + 25 * losses["angle"] + 0.1 * losses["ecal"]
         assert losses["total"] == pytest.approx(weighted)
     assert history[-1]["images_per_s"] == pytest.approx(56 / history[-1]["seconds"])
-
-
-def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    fit_small(dataset, model)
-    assert "model stands" in capsys.readouterr().out
-    assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
 
 
 def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
@@ -137,27 +127,6 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
     engine = engine_of(tiny(batch=4), dataset)
     with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
         engine.restore(dict(state), "step-000000014.npz")
-
-
-def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:
-    make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
-    with untraced():
-        fit_small(
-            tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9"
-        )
-    card = read_card(tmp_path / "m")
-    assert card.trained["warm_start"] == read_card(model).fingerprint()
-    with h5py.File(model / "generator.weights.h5") as before, h5py.File(tmp_path / "m/generator.weights.h5") as after:
-        names: list[str] = []
-        before.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        kernels = [name for name in names if before[name].ndim > 1]
-        assert len(kernels) == 5
-        for name in kernels:
-            np.testing.assert_allclose(after[name], before[name], atol=1e-6)
-    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        fit_small(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
-    with pytest.raises(InputError, match="of the model 3dgan-small, not autoregressive"):
-        fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", DEFAULT)
 
 
 def test_a_collective_that_fails_is_the_loss_of_another_worker(

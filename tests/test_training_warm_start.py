@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -145,11 +146,18 @@ def _seen(path: Path) -> set[int]:
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
 
 
+def _weights(model: Path) -> list[npt.NDArray[np.float32]]:
+    found: list[npt.NDArray[np.float32]] = []
+    with h5py.File(model / "layers.weights.h5") as file:
+        file.visititems(lambda _, item: found.append(item[()]) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
 def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, ...] = ()) -> Card:
-    """A training of one step on the dataset of these files."""
+    """A training of one step, which changes next to nothing, on the dataset of these files."""
     dataset = output.with_name(f"{output.name}-ds")
     make_dataset(dataset, *paths, split_files=split_files)
-    fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start))
+    fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start), "--learning-rate", "1e-9")
     return read_card(output)
 
 
@@ -175,6 +183,8 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
     assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
     _fit(tmp_path / "child", other, warm_start=trained / "model")
+    for before, after in zip(_weights(trained / "model"), _weights(tmp_path / "child"), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-6)
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])
     with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):

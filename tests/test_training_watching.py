@@ -96,20 +96,20 @@ def test_the_log_holds_the_image(tmp_path: Path) -> None:
 Table = dict[str, dict[str, float]]
 
 
-def _table(
-    *,
-    real: float = 0.4,
-    fake: float = 0.5,
-    fooled: float = 1.2,
-    ecal: float = 30.0,
-    spread: float = 0.0,
-    total: float = 1,
-) -> Table:
+def _table(**changed: float) -> Table:
+    """The losses of a healthy training, but for what is `changed`."""
+    loss = {"real": 0.4, "fake": 0.5, "fooled": 1.2, "ecal": 30.0, "spread": 0.0, "total": 1.0} | changed
+    generator = {"total": loss["total"], "generation": loss["fooled"], "ecal": loss["ecal"]}
     return {
-        "discriminator_real": {"total": 1.0, "generation": real, "ecal": 0.0, "spread": spread},
-        "discriminator_fake": {"total": 1.0, "generation": fake, "ecal": ecal, "spread": spread},
-        "generator_first": {"total": total, "generation": fooled, "ecal": ecal},
-        "generator_second": {"total": total, "generation": fooled, "ecal": ecal},
+        "discriminator_real": {"total": 1.0, "generation": loss["real"], "ecal": 0.0, "spread": loss["spread"]},
+        "discriminator_fake": {
+            "total": 1.0,
+            "generation": loss["fake"],
+            "ecal": loss["ecal"],
+            "spread": loss["spread"],
+        },
+        "generator_first": generator,
+        "generator_second": generator,
     }
 
 
