@@ -96,6 +96,8 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     shutil.copytree(model, tmp_path / "m")
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
         fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
+    with pytest.raises(InputError, match="is also the --output"):
+        fit_small(dataset, tmp_path / "m", "--warm-start", str(tmp_path / "m"), "--overwrite")
     assert read_card(tmp_path / "m") == read_card(model)
     with untraced():
         fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
@@ -304,6 +306,7 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
         (("--config", "none"), "--config 'none' is unknown; known: "),
         (("--config", "3dgan"), "choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
+        (("--strategy", "tpu"), "finds no TPU in this machine"),
     ],
 )
 def test_bad_arguments(
@@ -312,12 +315,3 @@ def test_bad_arguments(
     arguments = (str(dataset) if m == "DATASET" else m for m in more)
     assert told in refusal(capsys, fit_small, dataset, tmp_path / "m", *arguments)
     assert not (tmp_path / "m").exists()
-
-
-def test_a_failed_start_leaves_nothing_in_the_way(dataset: Path, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="finds no TPU in this machine"):
-        fit_small(dataset, tmp_path / "m", "--strategy", "tpu")
-    assert not (tmp_path / "m").exists()
-    with pytest.raises(InputError, match="is also the --output"):
-        fit_small(dataset, model, "--warm-start", str(model), "--overwrite")
-    assert read_card(model)

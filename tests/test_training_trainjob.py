@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
@@ -25,7 +24,6 @@ from trainings import same_training
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
-from training.nodes.trainapi import TrainJobs
 from training.nodes.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
@@ -119,15 +117,6 @@ class Place:
     def file(self, name: str) -> Path:
         """What workers and test tell each other by."""
         return self.folder / name
-
-
-def _one_line(launcher: Launcher) -> str:
-    """The reason of a launcher that ended as for bad input: its last line, which a worker's log may have had too."""
-    said = launcher.end(BAD_INPUT_EXIT_CODE)
-    assert "Traceback" not in said
-    error = said.splitlines()[-1]
-    assert {line for line in said.splitlines() if line.startswith("error: ")} == {error}
-    return error
 
 
 @dataclass(frozen=True)
@@ -226,23 +215,6 @@ def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Plac
         owners = [{"apiVersion": "v1", "kind": "Pod", "name": each, "uid": uid} for each, uid in uids.items()]
         assert job["metadata"]["ownerReferences"] == owners
         launchers[-1].kill()
-
-
-def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that the job gets after it was read: it is to be read again."""
-    first = place.launch(wrapper=place.pod("a")[1])
-    job = place.trainer.wait_for_job()
-    first.kill()
-    other, mine = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": place.pod(name)[0]} for name in ("b", "c"))
-    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
-    path += job["metadata"]["name"]
-    change = {"metadata": {"ownerReferences": [*job["metadata"]["ownerReferences"], other]}}
-    changed = place.api.call("PATCH", path, change, "merge-patch+json")
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
-    jobs = TrainJobs(lambda: None, 0.0)
-    assert jobs.own(job, mine) is None
-    owned = jobs.own(changed, mine)
-    assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 
 
 def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
@@ -363,6 +335,8 @@ def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
     place.api.call("DELETE", path)
     wait_until(lambda: place.api.find(path) is None, "the end of the definition")
     try:
-        assert "Kubeflow Trainer is not installed" in _one_line(place.launch())
+        said = place.launch().end(BAD_INPUT_EXIT_CODE)
+        assert "Kubeflow Trainer is not installed" in said.splitlines()[-1]
+        assert "Traceback" not in said
     finally:
         install(place.api, definition)
