@@ -147,7 +147,7 @@ def test_bfloat16_is_warned_of_where_it_does_not_pay(
 
 def test_losses_are_in_the_weights_precision() -> None:
     """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
-    full, batch = _small_gan()
+    full, batch = build(CONFIGS["small"], SMALL_GEOMETRY), _judged(make_showers(events=4))
     expected, _ = full.evaluate(batch, Draws.of(1))
     for chosen, in_full, within in (
         ("float64", "float64", 1e-3),
