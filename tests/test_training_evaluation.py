@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
-from trainings import engine_of, evaluator_of
+from trainings import LAYERS, engine_of, evaluator_of
 
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
 from training.models.classifier import ClassifierConfig
 from training.models.config import FitConfig
-from training.models.gan.model import ConditionalGAN
-from training.models.showers import ShowerJudge, selection_bins
+from training.models.showers import ShowerJudge, ShowerModel, selection_bins
+from training.models.source import ModelFile
 from training.run import evaluation
 
 
@@ -124,8 +124,9 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
 ) -> None:
     """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
     monkeypatch.setattr(FitConfig, "least_evaluated", 15)
-    monkeypatch.setattr(ConditionalGAN, "evaluation_cost", 1.0)
-    evaluator = evaluator_of(named_config("small", batch=4, **settings), dataset)
+    monkeypatch.setattr(ShowerModel, "evaluation_cost", 1.0)
+    layers = ModelFile.read(Path(LAYERS[1])).run()["layers"]
+    evaluator = evaluator_of(layers.with_values({"batch": 4, **settings}), dataset)
     evaluator.evaluate()
     energies = _joined(looked)["energy_gev"]
     (whole,) = ordered_batches(dataset, read_manifest(dataset), "validation", batch=40)

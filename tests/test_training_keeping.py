@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +28,7 @@ from training.folder import read_card
 from training.keeping import names_the_command
 from training.nodes.workers import PREEMPTED
 from training.run import loop
-from training.run.evaluation import Evaluation, Evaluator
+from training.run.evaluation import Evaluation
 from training.run.evaluations import Evaluations
 from training.run.history import History, ProgressBar
 
@@ -143,29 +142,13 @@ def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tm
     assert note.endswith("` makes a model of the best epoch so far")
 
 
-def test_an_evaluation_that_finds_no_number_ends_the_training(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And leaves nothing that is not JSON."""
-    evaluate = Evaluator.evaluate
-
-    def without_number(evaluator: Evaluator) -> Evaluation:
-        found = evaluate(evaluator)
-        return replace(found, losses={**found.losses, "total": math.nan})
-
-    monkeypatch.setattr(Evaluator, "evaluate", without_number)
-    with pytest.raises(InputError, match="step 0: total on the validation split is nan, expected a finite number"):
-        fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    json.loads((tmp_path / "m/history.jsonl").read_text(), parse_constant=pytest.fail)
-
-
 class _Judged:
     """Evaluations whose numbers are told here, in epochs of seven of 35 steps; they may fail."""
 
     def __init__(
         self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
     ) -> None:
-        self.history, self.fails, self.drawn = History(place, 0), False, 0
+        self.history, self.fails, self.loss, self.drawn = History(place, 0), False, 4.0, 0
         self.marked: list[tuple[int, float | None]] = []
         config = named_config("small", patience=patience, epochs=5)
         self.engine: Any = SimpleNamespace(config=config, steps_an_epoch=7, last_step=35, step=0)
@@ -183,7 +166,7 @@ class _Judged:
         if self.fails:
             raise MemoryError
         judge: Any = SimpleNamespace(figures=self._figures)
-        return Evaluation({"total": 4.0}, {"metric": {"value": None}}, judge, 1.5)
+        return Evaluation({"total": self.loss}, {"metric": {"value": None}}, judge, 1.5)
 
     def _figures(self) -> dict[str, Any]:
         self.drawn += 1
@@ -213,6 +196,15 @@ def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
     assert (judged.marked, judged.drawn) == ([(7, 0.5)], 0)
     judged.at(35)
     assert (judged.marked, judged.drawn) == ([(7, 0.5), (35, 0.5)], 1)
+
+
+def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) -> None:
+    """And leaves nothing that is not JSON."""
+    judged = _Judged(tmp_path)
+    judged.loss = math.nan
+    with pytest.raises(InputError, match="step 7: total on the validation split is nan, expected a finite number"):
+        judged.at(7)
+    json.loads((tmp_path / "history.jsonl").read_text(), parse_constant=pytest.fail)
 
 
 def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
