@@ -18,7 +18,7 @@ from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
 from training.models.classifier import ClassifierConfig
 from training.models.config import FitConfig
-from training.models.showers import ShowerJudge, ShowerModel, selection_bins
+from training.models.showers import ShowerJudge, selection_bins
 from training.models.source import ModelFile
 from training.run import evaluation
 
@@ -124,7 +124,6 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
 ) -> None:
     """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
     monkeypatch.setattr(FitConfig, "least_evaluated", 15)
-    monkeypatch.setattr(ShowerModel, "evaluation_cost", 1.0)
     layers = ModelFile.read(Path(LAYERS[1])).run()["layers"]
     evaluator = evaluator_of(layers.with_values({"batch": 4, **settings}), dataset)
     evaluator.evaluate()

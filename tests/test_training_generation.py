@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -24,7 +23,7 @@ import pytest
 import tensorflow as tf
 from commands import refusal
 from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle, write_file
-from trainings import untraced
+from trainings import layers_model
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -45,6 +44,11 @@ from training.parts import Parts, Share
 from validation.compare import validate
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layers_model(tmp_path_factory.mktemp("generation"))
+
+
 def _generate(trained: Path, output: Path, *more: object, like: Path | None = None) -> None:
     arguments = ["--model", trained / "model", "--like", like or trained / "mc.h5", "--output", output, *more]
     command.main(["generate", *map(str, arguments)])
@@ -59,7 +63,7 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     assert generated.geometry == mc.geometry
     with h5py.File(tmp_path / "g.h5") as file:
         assert (file.attrs["seed"], file.attrs["cut_gev"]) == (1, 0)
-    made_by = r"3dgan-small, 2 steps of 8, the weights of step 2, trained in .* min"
+    made_by = r"layers, 2 steps of 8, the weights of step 2, trained in .* min"
     assert re.fullmatch(made_by, generated.made_by)
     cells = generated.read().cells  # finite and not negative, or reading would refuse
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
@@ -101,7 +105,7 @@ def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> N
 
 def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_of_one = make_showers(events=1).cells.nbytes
-    for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [32, 50])):
+    for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [64, 50])):
         monkeypatch.setattr("training.generator._BATCH_BYTES", least)
         assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
 
@@ -139,6 +143,19 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypa
     assert len(requests) == len(asked) + 2
 
 
+# The command with parts of 30 showers, which takes its time before each.
+_SLOWLY = """
+import sys, time
+from training import __main__, parts
+write, parts._PART_SHOWERS = parts.shower_writer, 30
+def slowly(*given):
+    time.sleep(0.3)
+    return write(*given)
+parts.shower_writer = slowly
+__main__.main(sys.argv[1:])
+"""
+
+
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,10 +164,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
     output, parts = tmp_path / "killed.h5", tmp_path / ".killed.h5.parts"
-    program = "import sys; from training import parts, __main__; parts._PART_SHOWERS = 30; "
-    program += "__main__.main(sys.argv[1:])"
     arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings]
-    with subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)]) as process:
+    with subprocess.Popen([sys.executable, "-c", _SLOWLY, *map(str, arguments)]) as process:
         while process.poll() is None and not list(parts.glob("[!.]*")):
             time.sleep(0.0001)
         process.kill()
@@ -187,7 +202,7 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
 
 
 def test_another_kind_of_model_reconstructs_nothing(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="3dgan-small, which reconstructs no showers; give an auto-encoder"):
+    with pytest.raises(InputError, match="layers, which reconstructs no showers; give an auto-encoder"):
         reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
 
 
@@ -225,8 +240,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 
     assert (made(Share(1, 2)), rates) == (0, [])
     assert "share 1 of 2 is made" in capsys.readouterr().out
-    with untraced():
-        assert made() == 4
+    assert made() == 4
     ((name, rate),) = rates
     assert (name, rate > 0) == ("showers a second", True)
     assert (made(), len(rates)) == (4, 1)
@@ -436,14 +450,18 @@ def test_a_file_that_states_no_geometry_has_that_of_the_model(
         _generate(trained, tmp_path / "h.h5", like=write_file(tmp_path / "narrow.h5", narrow, geometry=None))
 
 
-@pytest.mark.parametrize("kilobytes", [20, 160])  # of no part, and of one more than there is room for
 def test_a_full_disk(
-    trained: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str], kilobytes: int
+    trained: Path, tmp_path: Path, small_disk: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk = small_disk(kilobytes)
-    assert "the disk is full" in refusal(capsys, _generate, trained, disk / "g.h5")
-    assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]  # finished work is kept
-    assert all(open_showers(part).events for part in disk.glob("*/*"))
+    """With room for no part, and for two of four: finished work is kept."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    _generate(trained, tmp_path / "g.h5", "--batch", 16, "--share", "0/1")
+    size = max(path.stat().st_size for path in (tmp_path / ".g.h5.parts").iterdir())
+    for kilobytes, parts in ((8, 0), (2 * (size // 1024) + 20, 2)):
+        disk = small_disk(kilobytes)
+        assert "the disk is full" in refusal(capsys, _generate, trained, disk / "g.h5", "--batch", 16)
+        assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]
+        assert [open_showers(part).events for part in disk.glob("*/*")] == [30] * parts
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])

@@ -16,7 +16,7 @@ import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
-from trainings import engine_of, evaluator_of, fit_layers
+from trainings import engine_of, evaluator_of, fit_layers, layers_model
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
@@ -163,11 +163,7 @@ def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, .
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with Monte Carlo `mc.h5`, its dataset `ds`, and a model of it."""
-    place = tmp_path_factory.mktemp("seen")
-    make_dataset(place / "ds", make_file(place / "mc.h5", events=100))
-    fit_layers(place / "ds", place / "model", "--steps", "2")
-    return place
+    return layers_model(tmp_path_factory.mktemp("seen"))
 
 
 @pytest.fixture

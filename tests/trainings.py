@@ -96,6 +96,13 @@ def fit_layers(dataset: Path, output: Path, *more: str) -> None:
     fit_small(dataset, output, *LAYERS, "--epochs", "2", "--batch", "8", *more)
 
 
+def layers_model(place: Path) -> Path:
+    """A folder with Monte Carlo `mc.h5`, its dataset `ds`, and a barely trained `model` of one network."""
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=100))
+    fit_layers(place / "ds", place / "model", "--steps", "2")
+    return place
+
+
 def same_training(found: Path, expected: Path) -> None:
     assert read_card(found).weights == read_card(expected).weights
     histories = [
