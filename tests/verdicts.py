@@ -71,4 +71,4 @@ def write_verdict(
     }  # fmt: skip
     (run / "verdict.json").write_text(json.dumps(document))
     (run / "report.html").write_text(f"report of {run.name}")
-    return Candidate(run / "model", run / "generated.h5", run, run.name, run / "incumbent.h5")
+    return Candidate(run / "model", run / "generated.h5", run, document["request"], run / "incumbent.h5")
