@@ -126,19 +126,6 @@ def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pyt
     np.testing.assert_array_equal(model.advance(frame, solid, reynolds), frame)
 
 
-def test_it_is_trained_with_the_published_weights() -> None:
-    """The discriminator's objective is halved, L1 counts a hundred times, and Adam's first momentum is a half."""
-    config = named_config("pix2pix")
-    assert (config.learning_rate, config.noise, named_config("pix2pix-small").noise) == (2e-4, 0.01, 0.02)
-    model = build(config, Grid((16, 16), cell_d=0.25, interval_d=0.25))
-    assert [(phase.network, dict(phase.weights)) for phase in model.phases] == [
-        ("discriminator", {"real": 0.5, "fake": 0.5}),
-        ("generator", {"adversarial": 1.0, "l1": 100.0}),
-    ]
-    optimizer = model.optimizer("generator", 2e-4, 0)
-    assert (optimizer.beta_1, optimizer.beta_2) == (0.5, 0.999)
-
-
 def test_each_network_is_trained_against_the_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a discriminator that is right in each patch, with a probability of 95 %; and what it is shown."""
     model = build(named_config("pix2pix-small"), Grid((16, 16), cell_d=0.25, interval_d=0.25))

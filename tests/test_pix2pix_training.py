@@ -153,7 +153,9 @@ def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypa
     monkeypatch.setattr(Loop, "steps", keras_fit.steps)
     fit_small(flow, tmp_path / "keras")
     assert read_card(tmp_path / "one").trained["steps"] == 14
-    last = json.loads((tmp_path / "one/history.jsonl").read_text().splitlines()[-1])["train"]["generator"]
-    assert last["total"] == pytest.approx(last["adversarial"] + 100 * last["l1"])
+    last = json.loads((tmp_path / "one/history.jsonl").read_text().splitlines()[-1])["train"]
+    made, judged = last["generator"], last["discriminator"]  # with the published weights
+    assert made["total"] == pytest.approx(made["adversarial"] + 100 * made["l1"])
+    assert judged["total"] == pytest.approx((judged["real"] + judged["fake"]) / 2)
     for name in ("three", "keras"):
         same_training(tmp_path / name, tmp_path / "one")
