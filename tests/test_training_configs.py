@@ -1,4 +1,4 @@
-"""Training configs by name: what a run of the pipeline may change of them, and the command line that makes them."""
+"""Training configs: what a run may change of them, the command line that makes them; those of a user's own file."""
 
 from __future__ import annotations
 

@@ -100,14 +100,10 @@ def _table(**changed: float) -> Table:
     """The losses of a healthy training, but for what is `changed`."""
     loss = {"real": 0.4, "fake": 0.5, "fooled": 1.2, "ecal": 30.0, "spread": 0.0, "total": 1.0} | changed
     generator = {"total": loss["total"], "generation": loss["fooled"], "ecal": loss["ecal"]}
+    answers = {"total": 1.0, "spread": loss["spread"]}
     return {
-        "discriminator_real": {"total": 1.0, "generation": loss["real"], "ecal": 0.0, "spread": loss["spread"]},
-        "discriminator_fake": {
-            "total": 1.0,
-            "generation": loss["fake"],
-            "ecal": loss["ecal"],
-            "spread": loss["spread"],
-        },
+        "discriminator_real": {**answers, "generation": loss["real"], "ecal": 0.0},
+        "discriminator_fake": {**answers, "generation": loss["fake"], "ecal": loss["ecal"]},
         "generator_first": generator,
         "generator_second": generator,
     }
