@@ -14,7 +14,7 @@ from stock import stock_layers
 
 from training.models import precision
 from training.models.gan import convolutions
-from training.models.gan.convolutions import Conv3D, arrange, restore, transforms
+from training.models.gan.convolutions import Conv3D, arrange, restore
 from training.models.gan.networks import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
 from training.models.randomness import Draws
 
@@ -125,17 +125,6 @@ def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, first: bool, case: C
     ours, stock = _pair(*case)
     inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
     _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
-
-
-@pytest.mark.parametrize(("length", "taps", "pad"), [(1, 1, (0, 0)), (9, 4, (0, 0)), (8, 3, (1, 1)), (25, 6, (2, 3))])
-def test_the_transforms_are_a_correlation(length: int, taps: int, pad: tuple[int, int]) -> None:
-    rng = np.random.default_rng(1)
-    w, x = rng.normal(size=taps), rng.normal(size=length)
-    of_w, of_x, back = transforms(length, taps, pad)
-    (w_real, w_imaginary), (x_real, x_imaginary) = np.split(of_w @ w, 2), np.split(of_x @ x, 2)
-    product = (w_real + 1j * w_imaginary) * (x_real + 1j * x_imaginary)
-    found = back @ np.concatenate([product.real, product.imag])
-    np.testing.assert_allclose(found, np.correlate(np.pad(x, pad), w, "valid"), atol=1e-12)
 
 
 def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
