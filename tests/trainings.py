@@ -78,7 +78,6 @@ def small_flow(place: Path) -> Path:
 
 
 LAYERS = ("--model-file", str(Path(__file__).with_name("layers.py")), "--config", "layers")
-DATASETS = {"showers": small_dataset, "flow": small_flow}
 
 
 def small_options(dataset: Path, output: Path, *more: str) -> list[str]:
