@@ -135,14 +135,12 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     # the middle of 4 angles x 3 rings, in MeV
     np.testing.assert_allclose(stored[:16, 2 * 3 + 1 :: 12], shown.cells[:, 2, 1] * 20, rtol=1e-5)
 
-    longer = Geometry.of_layers([thin] * 6 + [thick] * 9, 1e-3)
     thinner = Geometry.of_layers([thin] * 6 + [thick] * 7 + [thin], 1e-3)
-    differs = "layer 13 is 4 angles x 3 rings between 0, 5, .* mm, 3 mm and"
-    for other, told in ((longer, "shape is"), (thinner, differs)):
-        with shower_writer(tmp_path / "other.h5", other, {}) as writer:
-            writer.write(make_toy_showers(events=40, geometry=other))
-        with pytest.raises(InputError, match=f"{told} .*, the model was trained on .*; use files of one detector"):
-            generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
+    with shower_writer(tmp_path / "other.h5", thinner, {}) as writer:
+        writer.write(make_toy_showers(events=40, geometry=thinner))
+    differs = "layer 13 is 4 angles x 3 rings between 0, 5, .* mm, 3 mm and .*, the model was trained on .*"
+    with pytest.raises(InputError, match=f"{differs}; use files of one detector"):
+        generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
     make_dataset(tmp_path / "ds2", tmp_path / "other.h5")
     with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* it was trained, in the .* 3 mm"):
         fit_layers(tmp_path / "ds2", tmp_path / "m2", "--warm-start", str(tmp_path / "m"))
