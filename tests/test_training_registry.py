@@ -251,14 +251,17 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
 @pytest.mark.parametrize(
     ("models", "moves"),
     [
-        (1, [(0, 0, set()), ("x", 0, set())]),
-        (2, [(0, 1, {2}), (2, 2, {1}), (1, 1, {2})]),  # one that is brought back is withdrawn no more
-        (3, [(0, 2, {3}), (0, 1, {2, 3}), (3, 3, {1, 2})]),  # another step back does not go forth again; a person may
-        (3, [(1, 1, {3}), (0, 0, {3}), (2, 2, {1, 3}), (3, 3, {1, 2})]),  # nor to what a person passed over
+        (1, [(None, None, set()), ("x", None, set())]),
+        (2, [(None, 1, {2}), (2, 2, {1}), (1, 1, {2})]),  # one that is brought back is withdrawn no more
+        (
+            3,
+            [(None, 2, {3}), (None, 1, {2, 3}), (3, 3, {1, 2})],
+        ),  # a second step goes further back
+        (3, [(1, 1, {3}), (None, None, {3}), (2, 2, {1, 3}), (3, 3, {1, 2})]),  # nor to what a person passed over
     ],
 )
-def test_rollback(on_disk: Registry, tmp_path: Path, models: int, moves: list[tuple[Any, int, set[int]]]) -> None:
-    """To the model of that number, or by a step (0); the model that is in use then (0: refused), and the withdrawn."""
+def test_rollback(on_disk: Registry, tmp_path: Path, models: int, moves: list[tuple[Any, Any, set[int]]]) -> None:
+    """By a step (None) or to the model of a number; the model in use then (None: refused), and those withdrawn."""
     with pytest.raises(InputError, match="no model was promoted there yet"):
         on_disk.rollback()
     candidates = promoted(on_disk, tmp_path, models)
@@ -266,8 +269,8 @@ def test_rollback(on_disk: Registry, tmp_path: Path, models: int, moves: list[tu
     prints = [each.fingerprint for each in on_disk.history()]
     in_use = models
     for to, then, withdrawn in moves:
-        asked, before = (names[to - 1] if isinstance(to, int) and to else to or None), len(on_disk.history())
-        if then:
+        asked, before = (names[to - 1] if isinstance(to, int) else to), len(on_disk.history())
+        if then is not None:
             made = on_disk.rollback(asked)
             told = (made.number, made.model, made.replaced, made.why)
             assert told == (before + 1, names[then - 1], names[in_use - 1], "rolled back")
