@@ -253,10 +253,7 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
     [
         (1, [(None, None, set()), ("x", None, set())]),
         (2, [(None, 1, {2}), (2, 2, {1}), (1, 1, {2})]),  # one that is brought back is withdrawn no more
-        (
-            3,
-            [(None, 2, {3}), (None, 1, {2, 3}), (3, 3, {1, 2})],
-        ),  # a second step goes further back
+        (3, [(None, 2, {3}), (None, 1, {2, 3}), (3, 3, {1, 2})]),  # a second step goes further back
         (3, [(1, 1, {3}), (None, None, {3}), (2, 2, {1, 3}), (3, 3, {1, 2})]),  # nor to what a person passed over
     ],
 )
