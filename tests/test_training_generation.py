@@ -303,6 +303,7 @@ def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> N
         assert file.attrs["file_unit_gev"] == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_labels_outside_the_training_are_left_out_if_asked(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
