@@ -1,4 +1,4 @@
-"""`python -m training` with the steps done by Keras's `fit`, one a call: `python tests/keras_fit.py fit ...`.
+"""The steps of a training done by Keras's `fit`, one a call.
 
 The weights are the same to the last bit. Not for several workers, where Keras 3's `fit` fails (keras issue 20585).
 """
@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from training.__main__ import main
 from training.engine.step import Engine
 from training.run.loop import Loop
 
@@ -47,8 +46,3 @@ class _After(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
         assert logs is not None
         self.model.stop_training = self._loop.after(np.asarray(logs["losses"]), stop=False)
-
-
-if __name__ == "__main__":
-    Loop.steps = steps  # type: ignore[method-assign, assignment]
-    main()

@@ -1,37 +1,15 @@
-"""The 3DGAN of stock Keras layers, for comparison: the same functions of the same weights, slower.
-
-Importing this makes the models `3dgan-plain` and `3dgan-small-plain` known.
-"""
+"""The 3DGAN of stock Keras layers, for comparison: the same functions of the same weights, slower."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
 from keras import layers
 
-from calopipe.showers.cells import Geometry
-from training.models.config import FitConfig, register
-from training.models.gan import GANConfig, networks
-from training.models.gan.model import ConditionalGAN
-
-
-@register("3dgan-plain", "3dgan-small-plain")
-@dataclass(frozen=True, kw_only=True)
-class StockConfig(GANConfig):
-    def check_shape(self, geometry: Geometry) -> None:
-        self._fast().check_shape(geometry)
-
-    def build(self, geometry: Geometry) -> ConditionalGAN:
-        with stock_layers():
-            model: ConditionalGAN = self._fast().build(geometry)
-        return model
-
-    def _fast(self) -> FitConfig:
-        return self.with_values({"model": self.model.removesuffix("-plain")})
+from training.models.gan import networks
 
 
 @contextmanager

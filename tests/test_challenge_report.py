@@ -112,14 +112,7 @@ def test_too_few_showers_have_no_distance(tmp_path: Path) -> None:
 
 
 def _page(given: dict[str, Any], **found: Any) -> str:
-    empty: dict[str, Any] = {
-        "skipped": None,
-        "separations": {},
-        "fpd": None,
-        "kpd": None,
-        "classifier": None,
-        "timing": None,
-    }
+    empty = {"separations": {}} | dict.fromkeys(("skipped", "fpd", "kpd", "classifier", "timing"))
     return section({**empty, **found, "published": given})
 
 

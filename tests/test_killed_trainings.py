@@ -12,34 +12,13 @@ from pathlib import Path
 
 import pytest
 from servers import together
-from trainings import DATASETS, command_line, fit_small, same_training, small_options, wait_for
+from trainings import command_line, fit_small, same_training, small_dataset, small_flow, small_options, wait_for
 
 from calopipe.errors import InputError
 from training import folder
 from training.nodes.workers import LOST_WORKER
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(scope="module")
-def dataset(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return DATASETS[request.param](tmp_path_factory.mktemp("survival"))
-
-
-@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # of showers, on a bucket: test_runs_on_a_bucket.py
-@pytest.mark.timeout(1800)  # a dozen trainings
-def test_a_training_killed_ten_times_ends_as_if_it_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
-    """SIGKILL at random moments: while it starts, in a step, while a checkpoint or the history is written."""
-    more = ("--epochs", "6", "--checkpoint-steps", "1")
-    arguments = command_line(dataset, tmp_path / "m", *more)[3:]
-    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
-    assert done.stdout.count("killed at step") == 10
-    assert not (tmp_path / "m/card.json").exists()
-    fit_small(dataset, tmp_path / "m", *more)
-    fit_small(dataset, tmp_path / "whole", "--epochs", "6")
-    same_training(tmp_path / "m", tmp_path / "whole")
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 # The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
@@ -60,10 +39,9 @@ main([*sys.argv[2:], "--checkpoint-steps", "1"])
 """
 
 
-@pytest.mark.parametrize("dataset", ["showers"], indirect=True)
-@pytest.mark.timeout(1800)
-def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(dataset: Path, tmp_path: Path) -> None:
+def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(tmp_path: Path) -> None:
     """Two replicas of four: their statistics differ within a step, and a checkpoint holds the mean that all have."""
+    dataset = small_dataset(tmp_path)
     for name, first in (("whole", ""), ("halves", "10")):
         arguments = small_options(dataset, tmp_path / name, "--batch", "4", "--strategy", "mirrored")
         given = [sys.executable, "-c", _MIRRORED, first, *arguments]
@@ -81,13 +59,12 @@ def test_two_replicas_train_together_and_go_on_as_if_they_had_not_stopped(datase
         fit_small(dataset, tmp_path / "whole", "--batch", "4", "--strategy", "mirrored")
 
 
-@pytest.mark.parametrize("dataset", ["flow"], indirect=True)  # two workers of showers: test_runs_on_a_bucket.py
-@pytest.mark.timeout(1800)
-def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(dataset: Path, tmp_path: Path) -> None:
+def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(tmp_path: Path) -> None:
     """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run.
 
-    The second worker is killed first; the first one is frozen, once they go on.
+    The second worker is killed first; the first one is frozen, once they go on. Of showers: test_runs_on_a_bucket.py
     """
+    dataset = small_flow(tmp_path)
     more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
     together(command_line(dataset, tmp_path / "whole", *more))
     output = tmp_path / "m"

@@ -1,28 +1,28 @@
-"""pix2pix on pairs of frames: what it learns, how it is judged and exported, and two replicas against one."""
+"""pix2pix on pairs of frames: what it learns, how it is judged and exported, however its steps are called."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import json
 from pathlib import Path
 
+import keras_fit
 import numpy as np
 import onnxruntime
 import pytest
 import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
+from trainings import engine_of, evaluator_of, fit_small, same_training, small_flow
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_pairs, ordered_batches
 from training.configs import named_config
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.export import export
+from training.folder import read_card
 from training.models.base import build
 from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper
-from training.run.evaluation import Evaluator
+from training.run.loop import Loop
 
 _PAIRS = 40
 _TRAIN = 32
@@ -35,8 +35,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
     frames = street(_PAIRS + 1)
-    manifest = read_manifest(dataset)
-    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    (batch,) = ordered_batches(dataset, read_manifest(dataset), "train", batch=_TRAIN, decode=decode_pairs)
     np.testing.assert_array_equal(batch["now"], frames[:_TRAIN])
     np.testing.assert_array_equal(batch["next"], frames[1 : _TRAIN + 1])
     np.testing.assert_array_equal(batch["reynolds"], 80 + np.arange(_TRAIN))
@@ -44,16 +43,15 @@ def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
 
 
 def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
-    config, manifest = named_config("pix2pix-small"), read_manifest(dataset)
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    config = named_config("pix2pix-small")
+    engine = engine_of(config, dataset)
     network = engine.model.networks["generator"]
     frames = street(_PAIRS + 1).astype(np.float64)
     change = np.diff(frames, axis=0)
     np.testing.assert_allclose(network.get_layer("scale").scale, [np.sqrt((change[:_TRAIN] ** 2).mean())] * 2, 1e-5)
     last = network.layers[-3]
     last.set_weights([np.zeros_like(weight) for weight in last.get_weights()])
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    evaluator.take_over(engine.state())
+    evaluator = evaluator_of(config, dataset, engine)
     looked = evaluator.evaluate()
     norms = [np.sqrt((each[_TRAIN:] ** 2).sum((1, 2, 3))) for each in (change, frames[1:])]
     assert looked.losses["l1"] == looked.losses["total"] == pytest.approx(np.abs(change[_TRAIN:]).mean(), rel=1e-5)
@@ -64,21 +62,18 @@ def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
 
 def test_it_learns_what_moves(dataset: Path) -> None:
     """In an hundred steps the error is a fraction of the change; the discriminator learns too, and stays undecided."""
-    config, manifest = named_config("pix2pix-small", epochs=25, batch=8), read_manifest(dataset)
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
+    config = named_config("pix2pix-small", epochs=25, batch=8)
+    engine = engine_of(config, dataset)
     losses, _ = engine.run(iter(engine.batches()), engine.last_step)
     assert engine.last_step == 100
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    evaluator.take_over(engine.state())
-    assert evaluator.evaluate().losses["of_change"] < 0.5
+    assert evaluator_of(config, dataset, engine).evaluate().losses["of_change"] < 0.5
     answers = engine.table(losses)
     assert 0.05 < answers["discriminator"]["total"] < 1.0
 
 
 def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
-    manifest = read_manifest(dataset)
-    engine = Engine(named_config("pix2pix-small", noise=0.1), dataset, manifest, make_strategy("one-device"))
-    (batch,) = ordered_batches(dataset, manifest, "train", batch=_TRAIN, decode=decode_pairs)
+    engine = engine_of(named_config("pix2pix-small", noise=0.1), dataset)
+    (batch,) = ordered_batches(dataset, read_manifest(dataset), "train", batch=_TRAIN, decode=decode_pairs)
     batch["solid"] = tf.one_hot(tf.fill(batch["solid"].shape[:2], 3), GRID.shape[1])
     view = engine.view(batch, tf.constant([1, 2]))
     pairs = (view["next"], batch["next"])
@@ -92,20 +87,6 @@ def test_noise_and_mirrors_are_drawn_for_each_frame(dataset: Path) -> None:
     assert 0.03 < spreads.mean() < 0.07
     assert spreads.min() < 0.02
     assert 0.08 < spreads.max() < 0.11
-
-
-@pytest.mark.slow
-def test_two_replicas_train_as_one(tmp_path: Path) -> None:
-    few = write_pairs(tmp_path / "ds", street(10), GRID, train=8)
-    program = [sys.executable, Path(__file__).with_name("pix2pix_replicas.py"), few, tmp_path / "found.npz"]
-    subprocess.run(program, check=True, capture_output=True)
-    found = dict(np.load(tmp_path / "found.npz"))
-    assert (found.pop("one-device/replicas"), found.pop("mirrored/replicas")) == (1, 2)
-    one = {name: change for name, change in found.items() if name.startswith("one-device")}
-    assert sum(np.abs(change).max() > 1e-5 for change in one.values()) > 15
-    for name, change in one.items():
-        two = found[name.replace("one-device", "mirrored")]
-        np.testing.assert_allclose(two, change, rtol=1e-3, atol=1e-3 * np.abs(change).max() + 1e-7)
 
 
 def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:
@@ -162,3 +143,19 @@ def test_the_published_networks_make_the_frame_itself() -> None:
         weight.assign(weight * 50)
     made = model.advance(street(1), np.zeros((1, *GRID.shape), np.float32), np.float32([100])).numpy()
     assert 1.9 < np.abs(made).max() <= 2
+
+
+def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; as for showers."""
+    flow = small_flow(tmp_path)
+    fit_small(flow, tmp_path / "one")
+    fit_small(flow, tmp_path / "three", "--steps-a-call", "3")
+    monkeypatch.setattr(Loop, "steps", keras_fit.steps)
+    fit_small(flow, tmp_path / "keras")
+    assert read_card(tmp_path / "one").trained["steps"] == 14
+    last = json.loads((tmp_path / "one/history.jsonl").read_text().splitlines()[-1])["train"]
+    made, judged = last["generator"], last["discriminator"]  # with the published weights
+    assert made["total"] == pytest.approx(made["adversarial"] + 100 * made["l1"])
+    assert judged["total"] == pytest.approx((judged["real"] + judged["fake"]) / 2)
+    for name in ("three", "keras"):
+        same_training(tmp_path / name, tmp_path / "one")

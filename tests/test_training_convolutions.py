@@ -14,7 +14,7 @@ from stock import stock_layers
 
 from training.models import precision
 from training.models.gan import convolutions
-from training.models.gan.convolutions import Conv3D, arrange, restore, transforms
+from training.models.gan.convolutions import Conv3D, arrange, restore
 from training.models.gan.networks import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
 from training.models.randomness import Draws
 
@@ -127,17 +127,6 @@ def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, first: bool, case: C
     _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
 
 
-@pytest.mark.parametrize(("length", "taps", "pad"), [(1, 1, (0, 0)), (9, 4, (0, 0)), (8, 3, (1, 1)), (25, 6, (2, 3))])
-def test_the_transforms_are_a_correlation(length: int, taps: int, pad: tuple[int, int]) -> None:
-    rng = np.random.default_rng(1)
-    w, x = rng.normal(size=taps), rng.normal(size=length)
-    of_w, of_x, back = transforms(length, taps, pad)
-    (w_real, w_imaginary), (x_real, x_imaginary) = np.split(of_w @ w, 2), np.split(of_x @ x, 2)
-    product = (w_real + 1j * w_imaginary) * (x_real + 1j * x_imaginary)
-    found = back @ np.concatenate([product.real, product.imag])
-    np.testing.assert_allclose(found, np.correlate(np.pad(x, pad), w, "valid"), atol=1e-12)
-
-
 def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
     """Generator and discriminator, ours and plain, with equal weights."""
     pairs = []
@@ -200,24 +189,6 @@ def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
         assert np.abs(found - exact).max() <= 2 * np.abs(others - exact).max() + 1e-6 * scale
 
 
-def test_batch_normalisation_is_kerass() -> None:
-    ours, stock = convolutions.BatchNormalization(momentum=0.9), layers.BatchNormalization(momentum=0.9)
-    networks = [keras.Sequential([keras.Input((4, 3, 5, 6)), layer]) for layer in (ours, stock)]
-    _fill(networks[0].trainable_variables, seed=2)
-    networks[1].set_weights(networks[0].get_weights())
-    inputs = 3 + np.random.default_rng(1).normal(size=(2, 4, 3, 5, 6))
-    _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
-
-
-@pytest.mark.parametrize("policy", ["float32", "float64", "mixed_bfloat16", "mixed_float16"])
-def test_answers_are_in_the_weights_precision(policy: str) -> None:
-    with _policy(policy):
-        (generator, _), (discriminator, _) = _networks(SMALL)
-        image = generator(np.zeros((3, 256)))
-        heads = discriminator(image)
-    assert {answer.dtype.name for answer in (image, *heads)} == {"float64" if policy == "float64" else "float32"}
-
-
 @pytest.mark.parametrize("upsample", [1, 2])
 def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ones, whose sums in bfloat16 end at 256; here every sum is one that bfloat16 can hold."""
@@ -255,23 +226,6 @@ def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
         ]
     for ours, taps in zip(errors[True], errors[False], strict=True):
         assert 0 < ours <= 3 * taps + 1e-3
-
-
-@pytest.mark.parametrize("slope", [0.0, 0.3, 1.0])
-def test_a_rectified_convolution_in_training_is_kerass(slope: float) -> None:
-    """With the gradient of the bias, of which half of the cells are cut off."""
-    networks = []
-    for ours in (True, False):
-        flow = image = keras.Input((4, 5, 6, 2))
-        if ours:
-            flow = restore(Conv3D(3, (2, 3, 2), slope=slope)(arrange(image)))
-        else:
-            flow = layers.LeakyReLU(negative_slope=slope)(layers.Conv3D(3, (2, 3, 2))(image))
-        networks.append(keras.Model(image, flow))
-    _fill(networks[0].trainable_variables, seed=2)
-    networks[1].set_weights(networks[0].get_weights())
-    inputs = np.random.default_rng(1).normal(size=(2, 4, 5, 6, 2))
-    _assert_same(*(_answers(network, inputs, training=True) for network in networks), 1e-5)
 
 
 def test_gradients_are_equal_bits_and_xla_compiles_the_form_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:

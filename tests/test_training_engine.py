@@ -10,11 +10,11 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
-import stock  # noqa: F401  which makes the model 3dgan-small-plain known
 import tensorflow as tf
 from replicas import Normalised, Tiny, tiny
 from servers import together
 from showers import make_dataset, make_file
+from trainings import engine_of
 
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
@@ -22,7 +22,6 @@ from preprocessing.reading import ordered_batches
 from training.configs import named_config
 from training.engine.schedules import LearningRate
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.models.gan import convolutions
 from training.models.randomness import Draws
 
@@ -85,7 +84,7 @@ def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
 
 def _engine(dataset: Path, kind: type[Tiny] = Tiny, *, compiled: bool = False, **settings: Any) -> Engine:
     config = tiny(kind, **settings)
-    return Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=compiled)
+    return engine_of(config, dataset, compiled=compiled)
 
 
 def _averages(state: dict[str, Any]) -> list[Any]:
@@ -192,8 +191,7 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
 ) -> None:
     """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: first)  # the form that the networks have there
-    config = named_config("small")
-    engine = Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), compiled=True)
+    engine = engine_of(named_config("small"), dataset, compiled=True)
     batch = next(iter(engine.batches()))
     assert "cells" not in batch  # dense showers are made on the device
     assert all(tensor.shape.is_fully_defined() for tensor in batch.values())
@@ -220,42 +218,6 @@ def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
         assert state["step"] == 2
         for name in (f"network/generator/{number}" for number in range(4)):
             np.testing.assert_allclose(state[name], states[0][name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-def test_every_phase_has_the_gradients_of_stock_keras(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In float64, from the same weights, showers and noise: the small 3DGAN, and the same of Keras's own layers.
-
-    Biases are drawn too, since cells that are exactly 0 lie on the kink of the activations.
-    """
-    kept = Draws.kept
-
-    def same_masks(self: Draws, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
-        if values.shape[0] == 16:
-            return kept(self, purpose, values, rate)
-        images = tf.transpose(values, (1, 2, 3, 0, 4))  # ours keeps its layers first
-        return tf.transpose(kept(self, purpose, images, rate), (3, 0, 1, 2, 4))
-
-    monkeypatch.setattr(Draws, "kept", same_masks)
-    manifest, found = read_manifest(dataset), []
-    weights: dict[str, list[Any]] = {}
-    for model in ("3dgan-small", "3dgan-small-plain"):
-        config = named_config("small", model=model, precision="float64", batch=16)
-        engine = Engine(config, dataset, manifest, make_strategy("one-device"))
-        rng = np.random.default_rng(1)
-        for name, network in engine.model.networks.items():
-            own = [w + 0.1 * rng.normal(size=w.shape) if w.ndim == 1 else w for w in network.get_weights()]
-            network.set_weights(weights.setdefault(name, own))
-        batch = next(iter(engine.batches()))
-        key = Draws.of(1, 0, 0).key
-        view = engine.view(batch, key)
-        found.append({phase: step(view, key) for phase, step in engine.gradients.items()})
-    for phase, (losses, gradients) in found[0].items():
-        expected_losses, expected = found[1][phase]
-        np.testing.assert_allclose(losses, expected_losses, rtol=1e-10, err_msg=phase)
-        scale = max(np.abs(gradient).max() for gradient in expected)
-        for gradient, truth in zip(gradients, expected, strict=True):
-            assert gradient.dtype == tf.float64
-            np.testing.assert_allclose(gradient, truth, rtol=0, atol=1e-10 * scale, err_msg=phase)
 
 
 def _rates(steps: int, **more: Any) -> list[float]:

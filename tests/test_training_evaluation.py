@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
+from trainings import LAYERS, engine_of, evaluator_of
 
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.models.classifier import ClassifierConfig
 from training.models.config import FitConfig
-from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerJudge, selection_bins
+from training.models.source import ModelFile
 from training.run import evaluation
-from training.run.evaluation import Evaluator
 
 
 @pytest.fixture(scope="module")
@@ -69,12 +67,10 @@ def test_bins_are_as_wide_as_the_showers_at_hand_ask(showers: int, bins: int) ->
 
 def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looked: list[dict[str, Any]]) -> None:
     config = named_config("small")
-    manifest = read_manifest(dataset)
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    engine = Engine(config, dataset, manifest, make_strategy("one-device"))
-    evaluator.take_over(engine.state())
+    evaluator = evaluator_of(config, dataset, engine_of(config, dataset))
     found = evaluator.evaluate()
     seen = _joined(looked)
+    assert evaluator._evaluate.experimental_get_tracing_count() == 1
     assert found.found["energy_sum"] == pytest.approx(seen["made"].sum() / seen["cells"].sum(), rel=1e-4)
     assert found.found["metric"]["value"] is None  # 40 showers are too few for a figure
     assert evaluator.score(found) == found.losses["total"]
@@ -93,7 +89,6 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
 @pytest.mark.parametrize(
     "config",
     [
-        named_config("small"),
         named_config("autoencoder"),
         ClassifierConfig(model="low-level-classifier"),
         pytest.param(named_config("fast"), marks=pytest.mark.slow),
@@ -110,7 +105,7 @@ def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
     manifest = read_manifest(tmp_path / "ds")
     batches = ordered_batches(tmp_path / "ds", manifest, "validation", batch=32, decode=decode_hits)
     assert [batch["cell"].shape for batch in batches] == [(32, 128), (8, 384)]
-    evaluator = Evaluator(config, tmp_path / "ds", manifest, "validation")
+    evaluator = evaluator_of(config, tmp_path / "ds")
     evaluator.model.adapt(
         ordered_batches(tmp_path / "ds", manifest, "validation", batch=40, decode=evaluator.model.decode), manifest
     )
@@ -129,12 +124,11 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
 ) -> None:
     """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
     monkeypatch.setattr(FitConfig, "least_evaluated", 15)
-    monkeypatch.setattr(ConditionalGAN, "evaluation_cost", 1.0)
-    manifest = read_manifest(dataset)
-    evaluator = Evaluator(named_config("small", batch=4, **settings), dataset, manifest, "validation")
+    layers = ModelFile.read(Path(LAYERS[1])).run()["layers"]
+    evaluator = evaluator_of(layers.with_values({"batch": 4, **settings}), dataset)
     evaluator.evaluate()
     energies = _joined(looked)["energy_gev"]
-    (whole,) = ordered_batches(dataset, manifest, "validation", batch=40)
+    (whole,) = ordered_batches(dataset, read_manifest(dataset), "validation", batch=40)
     np.testing.assert_array_equal(energies, whole["energy_gev"][::every])
     assert (evaluator.every, evaluator.showers) == (every, len(energies))
 
@@ -144,7 +138,7 @@ def test_an_accelerator_looks_at_whole_batches(dataset: Path, monkeypatch: pytes
     model = SimpleNamespace(evaluation_cost=0.1, decode_judged=lambda records, _: {"records": records})
     monkeypatch.setattr(evaluation, "build", lambda *_: model)
     monkeypatch.setattr(evaluation, "computes_on_processors", lambda _: False)
-    evaluator = Evaluator(named_config("small"), dataset, read_manifest(dataset), "validation")
+    evaluator = evaluator_of(named_config("small"), dataset)
     assert evaluator.showers == 32
     assert evaluator._part(0).element_spec["records"].shape == (32,)
 
@@ -155,14 +149,10 @@ def test_a_look_that_xla_compiles_finds_the_same(
 ) -> None:
     """Up to its noise, which XLA draws otherwise."""
     config = named_config("small")
-    manifest = read_manifest(dataset)
-    state = Engine(config, dataset, manifest, make_strategy("one-device")).state()
-    looks = []
+    engine, looks = engine_of(config, dataset), []
     for compiled in (False, True):
         monkeypatch.setattr(evaluation, "compiled_by_xla", lambda _, compiled=compiled: compiled)
-        evaluator = Evaluator(config, dataset, manifest, "validation")
-        evaluator.take_over(state)
-        looks.append(evaluator.evaluate())
+        looks.append(evaluator_of(config, dataset, engine).evaluate())
     plain, compiled = looks
     for one, other in zip(looked[:2], looked[2:], strict=True):
         np.testing.assert_array_equal(one["cells"], other["cells"])
@@ -175,7 +165,7 @@ def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_noth
     dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]]
 ) -> None:
     monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 40)
-    evaluator = Evaluator(named_config("small"), dataset, read_manifest(dataset), "validation")
+    evaluator = evaluator_of(named_config("small"), dataset)
     found = evaluator.evaluate()
     assert evaluator.score(found) == found.found["metric"]["value"]
     profile, seen = [], _joined(looked)
@@ -204,10 +194,9 @@ def test_a_judge_keeps_no_showers() -> None:
 def test_averages_are_what_is_judged(dataset: Path) -> None:
     """Of the generator weights and statistics; the discriminator has no averages."""
     config = named_config("small", average=0.9)
-    manifest = read_manifest(dataset)
-    state = Engine(config, dataset, manifest, make_strategy("one-device")).state()
+    state = engine_of(config, dataset).state()
     state |= {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}
-    evaluator = Evaluator(config, dataset, manifest, "validation")
+    evaluator = evaluator_of(config, dataset)
     evaluator.take_over(state)
     for name, network in evaluator.model.networks.items():
         shift = 0.01 if name == "generator" else 0.0

@@ -111,7 +111,6 @@ def test_the_card_travels_with_it_and_what_stands_is_left(
     assert not list(saved.parent.glob(".*"))
 
 
-@pytest.mark.timeout(900)  # a first build of the store is slow
 def test_in_a_bucket_is_the_export_and_nothing_beside_it(
     trained: Path, saved: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

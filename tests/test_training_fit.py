@@ -8,29 +8,23 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refusal
 from replicas import tiny
-from showers import make_dataset, make_file
-from trainings import fit_layers, fit_small, same_training, same_weights, untraced
+from trainings import engine_of, fit_layers, fit_small, same_training, same_weights
 
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
-from training.configs import DEFAULT, named_config
-from training.engine.step import Engine
-from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerModel
@@ -39,20 +33,23 @@ from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluation, Evaluator
 from training.run.history import ProgressBar
 
+_LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven steps
+
 
 @pytest.fixture(scope="module")
 def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two epochs of seven steps."""
+    """Five epochs of seven steps, judged after so many as two of them have, and at the end."""
     place = tmp_path_factory.mktemp("model") / "model"
-    fit_small(dataset, place)
+    fit_layers(dataset, place, *_LOOKS)
     return place
 
 
 def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
+    """It is judged when it is due and at its end."""
     card = read_card(model)
-    assert card.trained["steps"] == 14
-    assert card.config.model == "3dgan-small"
-    assert (card.trained["epochs"], card.trained["replicas"], card.trained["warm_start"]) == (2, 1, None)
+    assert card.config.model == "layers"
+    trained = {"steps": 35, "epochs": 5, "replicas": 1, "warm_start": None}
+    assert card.trained.items() >= trained.items()
     train = read_manifest(dataset).count("train")
     assert (card.dataset["train_events"], card.dataset["cut_gev"], card.dataset["split_files"]) == (train, 0, [])
     packages = {name: metadata.version(name) for name in ("calopipe", "keras")}
@@ -61,35 +58,22 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     low, high = card.valid_range["energy_gev"]
     assert 100 <= low < high <= 200
     assert list((model / "tensorboard").iterdir())
-    assert list((model / "checkpoints").iterdir())
+    kept = {int(path.stem.partition("-")[2]) for path in (model / "checkpoints").glob("*.npz")}
+    assert kept == {14, 28, 35}  # an epoch that is not judged leaves none, unless one is due
     history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
-    assert [entry["step"] for entry in history] == [0, 7, 14]
-    assert card.trained["seconds"] == pytest.approx(history[1]["seconds"] + history[2]["seconds"])
-    best = min(history[1:], key=lambda entry: entry["validation"]["total"])
-    assert card.trained["chosen_step"] == best["step"]
+    assert [(entry["epoch"], entry["step"]) for entry in history] == [(epoch, 7 * epoch) for epoch in range(6)]
+    assert card.trained["seconds"] == pytest.approx(sum(entry["seconds"] for entry in history[1:]))
+    judged = [entry for entry in history if "metric" in entry]
+    assert [entry["step"] for entry in judged] == [0, 14, 28, 35]
+    assert judged == [entry for entry in history if "validation" in entry]
+    best = min(judged[1:], key=lambda entry: entry["validation"]["total"])
+    assert (card.trained["chosen_step"], card.trained["metric"]) == (best["step"], best["metric"])
     assert card.losses == best["validation"]
-    assert card.trained["metric"] == best["metric"]
     assert [told["reference"] for told in card.trained["metric"]["bins"]] == [3]  # as many as the split holds
-    assert [entry["metric"]["value"] for entry in history] == [None] * 3  # which are too few for a figure
-    assert all(entry["energy_sum"] > 0 for entry in history)
-    for phase in ("discriminator_real", "discriminator_fake", "generator_first", "generator_second"):
-        losses = history[-1]["train"][phase]
-        weighted = 3 * losses["generation"] + 0.1 * losses["auxiliary"] + 25 * losses["angle"] + 0.1 * losses["ecal"]
-        assert losses["total"] == pytest.approx(weighted)
+    assert [entry["metric"]["value"] for entry in judged] == [None] * 4  # which are too few for a figure
+    assert all(entry["energy_sum"] > 0 for entry in judged)
+    assert all(entry["train"]["fit"]["total"] == entry["train"]["fit"]["square"] > 0 for entry in history[1:])
     assert history[-1]["images_per_s"] == pytest.approx(56 / history[-1]["seconds"])
-
-
-def test_a_model_that_stands_is_left(dataset: Path, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-    fit_small(dataset, model)
-    assert "model stands" in capsys.readouterr().out
-    assert before == {path: path.read_bytes() for path in model.iterdir() if path.is_file()}
-
-
-def test_the_same_seed_gives_the_same_weights(trained: Path, tmp_path: Path) -> None:
-    with untraced():
-        card = fit.fit(trained / "ds", tmp_path / "again", named_config("small", steps=2))
-    assert card.weights == read_card(trained / "model").weights
 
 
 def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
@@ -100,7 +84,6 @@ def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_p
     with subprocess.Popen(
         [sys.executable, "-u", "-c", program, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         started, building = process.stdout.readline(), process.stdout.readline()
         assert started.endswith("8 showers each over 1 replica(s) on processors\n")
         assert building.startswith("building the graph")
@@ -115,12 +98,13 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
 ) -> None:
     shutil.copytree(model, tmp_path / "m")
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
+        fit_layers(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
+    with pytest.raises(InputError, match="is also the --output"):
+        fit_layers(dataset, tmp_path / "m", "--warm-start", str(tmp_path / "m"), "--overwrite")
     assert read_card(tmp_path / "m") == read_card(model)
-    with untraced():
-        fit_small(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
+    fit_layers(dataset, tmp_path / "m", "--steps", "1", "--seed", "2", "--overwrite")
     assert read_card(tmp_path / "m").config.seed == 2
-    replaced = f"{tmp_path / 'm'}: a training of other data or settings is replaced, which had reached step 14"
+    replaced = f"{tmp_path / 'm'}: a training of other data or settings is replaced, which had reached step 35"
     assert replaced in capsys.readouterr().out
 
 
@@ -132,43 +116,21 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
     (tmp_path / "m/card.json").unlink()
     theirs = Checkpoints(tmp_path / "m/checkpoints", request=read_card(model).request, kept=2)
     last = theirs.newest()
-    assert last is not None
     theirs.save(last.state, step=last.step, facts={**last.facts, "replicas": 2})
     theirs.wait()
     with pytest.MonkeyPatch.context() as dies:
         dies.setattr(fit.Loop, "run", _interrupted)
         with pytest.raises(KeyboardInterrupt):
-            fit_small(dataset, tmp_path / "m", "--overwrite")
-    assert "trained by 2 replicas until step 14, now there are 1: beginning anew" in caplog.text
-    assert "steps 0 to 14" in capsys.readouterr().out
+            fit_layers(dataset, tmp_path / "m", *_LOOKS, "--overwrite")
+    assert "trained by 2 replicas until step 35, now there are 1: beginning anew" in caplog.text
+    assert "steps 0 to 35" in capsys.readouterr().out
     assert list((tmp_path / "m/checkpoints").iterdir()) == []
 
 
 def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) -> None:
-    engine = Engine(tiny(batch=4), dataset, read_manifest(dataset), make_strategy("one-device"))
-    with np.load(model / "checkpoints/step-000000014.npz") as state, pytest.raises(InputError, match="another model"):
-        engine.restore(dict(state), "step-000000014.npz")
-
-
-def test_a_warm_start_takes_the_weights_and_another_dataset(dataset: Path, model: Path, tmp_path: Path) -> None:
-    make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
-    with untraced():
-        fit_small(
-            tmp_path / "ds", tmp_path / "m", "--warm-start", str(model), "--steps", "1", "--learning-rate", "1e-9"
-        )
-    card = read_card(tmp_path / "m")
-    assert card.trained["warm_start"] == read_card(model).fingerprint()
-    with h5py.File(model / "generator.weights.h5") as before, h5py.File(tmp_path / "m/generator.weights.h5") as after:
-        names: list[str] = []
-        before.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-        kernels = [name for name in names if before[name].ndim > 1]
-        assert len(kernels) == 5
-        for name in kernels:
-            np.testing.assert_allclose(after[name], before[name], atol=1e-6)
-    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        fit_small(tmp_path / "ds", tmp_path / "m", "--steps", "1", "--learning-rate", "1e-9")
-    with pytest.raises(InputError, match="of the model 3dgan-small, not autoregressive"):
-        fit_small(tmp_path / "ds", tmp_path / "q", "--warm-start", str(model), "--config", DEFAULT)
+    engine = engine_of(tiny(batch=4), dataset)
+    with np.load(model / "checkpoints/step-000000035.npz") as state, pytest.raises(InputError, match="another model"):
+        engine.restore(dict(state), "step-000000035.npz")
 
 
 def test_a_collective_that_fails_is_the_loss_of_another_worker(
@@ -232,31 +194,6 @@ def test_the_metric_of_enough_showers_chooses_among_a_gans_epochs_and_losses_amo
     assert ConditionalGAN.score(SimpleNamespace(), losses, found, LEAST_EVENTS - 1) == 1.0
 
 
-_LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven steps
-
-
-@pytest.fixture(scope="module")
-def seldom_judged(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five epochs of seven steps, judged after so many as two of them have, and at the end."""
-    place = tmp_path_factory.mktemp("seldom") / "model"
-    fit_layers(dataset, place, *_LOOKS)
-    return place
-
-
-def test_a_training_is_judged_when_it_is_due_and_at_its_end(seldom_judged: Path) -> None:
-    history = [json.loads(line) for line in (seldom_judged / "history.jsonl").read_text().splitlines()]
-    assert [(entry["epoch"], entry["step"]) for entry in history] == [(epoch, 7 * epoch) for epoch in range(6)]
-    assert [entry["step"] for entry in history if "metric" in entry] == [0, 14, 28, 35]
-    assert [entry["step"] for entry in history if "validation" in entry] == [0, 14, 28, 35]
-    assert all(entry["train"]["fit"]["total"] > 0 for entry in history[1:])
-    card = read_card(seldom_judged)
-    best = min((entry for entry in history[1:] if "metric" in entry), key=lambda entry: entry["validation"]["total"])
-    assert (card.trained["chosen_step"], card.trained["metric"]) == (best["step"], best["metric"])
-    assert (card.trained["steps"], card.trained["epochs"]) == (35, 5)
-    kept = {int(path.stem.partition("-")[2]) for path in (seldom_judged / "checkpoints").glob("*.npz")}
-    assert kept == {14, 28, 35}  # an epoch that is not judged leaves none, unless one is due
-
-
 @pytest.mark.slow
 def test_to_be_judged_more_often_changes_no_weight(dataset: Path, tmp_path: Path) -> None:
     """Of a GAN, whose looks renew the statistics of its batch normalisation."""
@@ -273,7 +210,7 @@ def test_to_be_judged_more_often_changes_no_weight(dataset: Path, tmp_path: Path
 @pytest.mark.slow
 def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     dataset: Path,
-    seldom_judged: Path,
+    model: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -295,7 +232,7 @@ def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
         assert f"stopped at step {step} as told, and saved" in capsys.readouterr().out
     fit_layers(dataset, output, *_LOOKS)
     assert "steps 17 to 35" in capsys.readouterr().out
-    same_training(output, seldom_judged)
+    same_training(output, model)
 
 
 def _interrupted(_: object) -> None:
@@ -315,7 +252,7 @@ def test_a_replacement_that_is_interrupted_takes_nothing_over(
     with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
         folder.begin(output, "another", overwrite=False)
     folder.begin(output, "another", overwrite=True)
-    left = {"training.json", "seen.npy", "generator.weights.h5", "discriminator.weights.h5"}
+    left = {"training.json", "seen.npy", "layers.weights.h5"}
     assert {path.name for path in output.iterdir()} == left
 
 
@@ -334,17 +271,8 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
         return engine(*arguments, **more)
 
     monkeypatch.setattr(fit, "Engine", altering)
-    with untraced(), pytest.raises(InputError, match=f"{shard}: altered since it was written"):
-        fit_small(tmp_path / "ds", tmp_path / "m")
-
-
-def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
-    disk = small_disk(700)
-    with untraced():
-        told = refusal(capsys, fit_small, dataset, disk / "m", "--steps", "1")
-    assert told.startswith(f"error: {disk / 'm'}")
-    assert "the disk is full" in told
-    assert not (disk / "m/card.json").exists()
+    with pytest.raises(InputError, match=f"{shard}: altered since it was written"):
+        fit_layers(tmp_path / "ds", tmp_path / "m")
 
 
 @pytest.mark.parametrize(
@@ -355,6 +283,7 @@ def test_a_full_disk(dataset: Path, small_disk: Callable[[int], Path], capsys: p
         (("--config", "none"), "--config 'none' is unknown; known: "),
         (("--config", "3dgan"), "choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
+        (("--strategy", "tpu"), "finds no TPU in this machine"),
     ],
 )
 def test_bad_arguments(
@@ -363,12 +292,3 @@ def test_bad_arguments(
     arguments = (str(dataset) if m == "DATASET" else m for m in more)
     assert told in refusal(capsys, fit_small, dataset, tmp_path / "m", *arguments)
     assert not (tmp_path / "m").exists()
-
-
-def test_a_failed_start_leaves_nothing_in_the_way(dataset: Path, model: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="finds no TPU in this machine"):
-        fit_small(dataset, tmp_path / "m", "--strategy", "tpu")
-    assert not (tmp_path / "m").exists()
-    with pytest.raises(InputError, match="is also the --output"):
-        fit_small(dataset, model, "--warm-start", str(model), "--overwrite")
-    assert read_card(model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shutil
@@ -10,8 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -22,8 +21,9 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from commands import refusal
 from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle, write_file
-from trainings import untraced
+from trainings import layers_model
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -37,12 +37,16 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
+from training.generation import EXTRAPOLATE, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
-from training.models.randomness import ShowerDraws
 from training.parts import Parts, Share
 from validation.compare import validate
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layers_model(tmp_path_factory.mktemp("generation"))
 
 
 def _generate(trained: Path, output: Path, *more: object, like: Path | None = None) -> None:
@@ -59,7 +63,8 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     assert generated.geometry == mc.geometry
     with h5py.File(tmp_path / "g.h5") as file:
         assert (file.attrs["seed"], file.attrs["cut_gev"]) == (1, 0)
-    assert re.fullmatch(r"3dgan-small, \d+ steps of \d+, the weights of step \d+, trained in .* min", generated.made_by)
+    made_by = r"layers, 2 steps of 8, the weights of step 2, trained in .* min"
+    assert re.fullmatch(made_by, generated.made_by)
     cells = generated.read().cells  # finite and not negative, or reading would refuse
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
@@ -99,21 +104,9 @@ def test_a_shower_does_not_depend_on_the_batch_it_is_made_in(trained: Path) -> N
 
 def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_of_one = make_showers(events=1).cells.nbytes
-    for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [32, 50])):
+    for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [64, 50])):
         monkeypatch.setattr("training.generator._BATCH_BYTES", least)
         assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
-
-
-def test_noise_is_the_one_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known answers of its authors (Random123, kat_vectors, philox 4x32 10), and Box and Muller in float64."""
-    draws = ShowerDraws(0, 0)
-    monkeypatch.setattr(zlib, "crc32", lambda _: 0)
-    words = draws._words("", 1, 4).numpy()
-    assert [f"{word:08x}" for word in words[0]] == ["6627e8d5", "e169c58d", "bc57ac4c", "9b00dbd8"]
-    u = (np.floor(words[0].astype(np.float64) / 2**8) + 0.5) / 2**24
-    radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
-    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    np.testing.assert_allclose(draws.normal("", (1, 3)).numpy()[0], expected[:3], rtol=1e-5, atol=1e-6)
 
 
 def test_showers_that_stand_are_left_and_the_same_seed_gives_the_same(
@@ -149,15 +142,17 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypa
     assert len(requests) == len(asked) + 2
 
 
-def test_a_file_says_how_its_model_was_trained() -> None:
-    trained = {"steps": 12_000, "replicas": 4, "chosen_step": 9_000, "seconds": 5_400.0}
-    card: Any = SimpleNamespace(
-        config=SimpleNamespace(model="m", batch=8), trained=trained, fingerprint=lambda: "weights"
-    )
-    assert _attributes(card, "asked") == {
-        "generator": "calopipe m", "model": "weights", "calopipe_request": "asked",
-        "made_by": "m, 12,000 steps of 32, the weights of step 9,000, trained in 90 min",
-    }  # fmt: skip
+# The command with parts of 30 showers, which takes its time before each.
+_SLOWLY = """
+import sys, time
+from training import __main__, parts
+write, parts._PART_SHOWERS = parts.shower_writer, 30
+def slowly(*given):
+    time.sleep(0.3)
+    return write(*given)
+parts.shower_writer = slowly
+__main__.main(sys.argv[1:])
+"""
 
 
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
@@ -168,10 +163,8 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
     output, parts = tmp_path / "killed.h5", tmp_path / ".killed.h5.parts"
-    program = "import sys; from training import parts, __main__; parts._PART_SHOWERS = 30; "
-    program += "__main__.main(sys.argv[1:])"
     arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", output, *settings]
-    with subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)]) as process:
+    with subprocess.Popen([sys.executable, "-c", _SLOWLY, *map(str, arguments)]) as process:
         while process.poll() is None and not list(parts.glob("[!.]*")):
             time.sleep(0.0001)
         process.kill()
@@ -205,6 +198,11 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     assert first < {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
     _generate(trained, tmp_path / "g.h5", "--seed", 9)  # another request leaves nothing of them
     assert not (tmp_path / ".g.h5.parts").exists()
+
+
+def test_another_kind_of_model_reconstructs_nothing(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="layers, which reconstructs no showers; give an auto-encoder"):
+        reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
 
 
 def _parts(folder: Path, showers: Showers, at_a_time: int) -> Parts:
@@ -241,8 +239,7 @@ def test_the_rate_is_told_of_what_is_made(trained: Path, tmp_path: Path, capsys:
 
     assert (made(Share(1, 2)), rates) == (0, [])
     assert "share 1 of 2 is made" in capsys.readouterr().out
-    with untraced():
-        assert made() == 4
+    assert made() == 4
     ((name, rate),) = rates
     assert (name, rate > 0) == ("showers a second", True)
     assert (made(), len(rates)) == (4, 1)
@@ -305,6 +302,30 @@ def test_cells_come_in_the_unit_of_the_input(trained: Path, tmp_path: Path) -> N
         assert file.attrs["file_unit_gev"] == 1
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_labels_outside_the_training_are_left_out_if_asked(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And then validation pairs the others, also of several for each event."""
+    showers = make_showers(events=100)[:60]  # of the training
+    energy = showers.energy_gev.copy()
+    energy[[7, 20]] = 90, 260
+    path = write_file(tmp_path / "more.h5", showers, energy=energy)
+    _generate(trained, tmp_path / "g.h5", "--outside", "skip", "--per-event", 2, like=path)
+    assert "2 of 60 showers are outside the range of the training: left out" in capsys.readouterr().out
+    made = open_showers(tmp_path / "g.h5")
+    np.testing.assert_array_equal(made.energy_gev, np.repeat(np.delete(energy, [7, 20]), 2))
+    assert len(np.unique(made.read().cells.reshape(116, -1), axis=0)) == 116  # another shower every time
+    document = validate([path], [tmp_path / "g.h5"], tmp_path / "verdict")
+    assert (document["per_event"], document["events"]["reference"]) == (2, 60)
+    assert {criterion["events"] for criterion in document["criteria"] if criterion["key"] == "response"} == {58}
+    with pytest.raises(InputError, match="energy 90 GeV"):  # what stands without some is not what is asked for with all
+        _generate(trained, tmp_path / "g.h5", "--per-event", 2, like=path)
+    none = write_file(tmp_path / "none.h5", showers, energy=0 * energy + 90)
+    with pytest.raises(InputError, match=r"shower 0 is asked for with energy 90 GeV"):
+        _generate(trained, tmp_path / "i.h5", "--outside", "skip", like=none)
+
+
 def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=5)
     energy = np.where(np.arange(5) == 2, 500, showers.energy_gev).astype(np.float32)
@@ -325,23 +346,14 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
         np.testing.assert_allclose(far["ECAL"][inside], near["ECAL"][inside], rtol=1e-4, atol=1e-6)
 
 
-def test_another_detector_is_refused(trained: Path, tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=5, geometry=replace(SMALL_GEOMETRY, cell_mm=1))
-    with pytest.raises(InputError, match=r"cell_mm is 1\.0, the model was trained on 15\.3"):
-        _generate(trained, tmp_path / "g.h5", like=path)
-
-
-def test_events_below_the_cut_are_left_out(trained: Path, tmp_path: Path) -> None:
-    """Also where their labels are such as no shower above the cut has: the dataset does not know them either."""
+def test_the_cut_is_that_of_the_training_and_what_is_below_it_is_left_out(trained: Path, tmp_path: Path) -> None:
+    """Also where its labels are such as no shower above the cut has: the dataset does not know them either."""
     showers = make_showers(events=30)
     energy, cells = showers.energy_gev.copy(), showers.cells.copy()
     energy[4], cells[4] = 3.0, 0
-    path = write_file(tmp_path / "low.h5", showers, energy=energy, ECAL=cells)
-    _generate(trained, tmp_path / "g.h5", like=path)
-    np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.delete(energy, 4))
-
-
-def test_the_cut_is_that_of_the_training(trained: Path, tmp_path: Path) -> None:
+    low = write_file(tmp_path / "low.h5", showers, energy=energy, ECAL=cells)
+    _generate(trained, tmp_path / "above.h5", like=low)
+    np.testing.assert_array_equal(open_showers(tmp_path / "above.h5").energy_gev, np.delete(energy, 4))
     with pytest.raises(
         InputError, match=r"--cut-gev is 0\.3, the model was trained on showers above 0 GeV; leave it out"
     ):
@@ -359,34 +371,6 @@ def test_the_cut_is_that_of_the_training(trained: Path, tmp_path: Path) -> None:
     assert open_showers(tmp_path / "g.h5").events == 40
     with pytest.raises(InputError, match=r"g.h5: generated for showers above .* above 0; give --cut-gev"):
         validate([trained / "mc.h5"], [tmp_path / "g.h5"], tmp_path / "verdict")
-
-
-def test_labels_outside_the_training_are_left_out_if_asked(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """And then validation pairs the others, also of several for each event."""
-    showers = make_showers(events=100)[:60]  # of the training
-    energy = showers.energy_gev.copy()
-    energy[[7, 20]] = 90, 260
-    path = write_file(tmp_path / "more.h5", showers, energy=energy)
-    _generate(trained, tmp_path / "g.h5", "--outside", "skip", "--per-event", 2, like=path)
-    assert "2 of 60 showers are outside the range of the training: left out" in capsys.readouterr().out
-    kept = np.delete(energy, [7, 20])
-    made = open_showers(tmp_path / "g.h5")
-    np.testing.assert_array_equal(made.energy_gev, np.repeat(kept, 2))
-    assert len(np.unique(made.read().cells.reshape(116, -1), axis=0)) == 116  # another shower every time
-    document = validate([path], [tmp_path / "g.h5"], tmp_path / "verdict")
-    assert (document["per_event"], document["events"]["reference"]) == (2, 60)
-    assert "2 showers of Monte Carlo left out" in capsys.readouterr().out
-    assert {criterion["events"] for criterion in document["criteria"] if criterion["key"] == "response"} == {58}
-    with pytest.raises(InputError, match=r"shower 7 is asked for with energy 90 GeV"):
-        _generate(trained, tmp_path / "h.h5", like=path)
-    with pytest.raises(InputError, match="energy 90 GeV"):  # what stands without some is not what is asked for with all
-        _generate(trained, tmp_path / "g.h5", "--per-event", 2, like=path)
-    none = write_file(tmp_path / "none.h5", showers, energy=0 * energy + 90)
-    with pytest.raises(InputError, match=r"shower 0 is asked for with energy 90 GeV"):
-        _generate(trained, tmp_path / "i.h5", "--outside", "skip", like=none)
-    assert "left out" not in capsys.readouterr().out
 
 
 def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -414,19 +398,36 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
         (["--energy", "20", "--theta", "90", "--showers", "9"], "energy 20 GeV, the model is valid from 100"),
         ([], "expected either --like, or --energy with --showers"),
         (["--like", "{mc}", "--showers", "9"], "expected either --like"),
-        (["--like", "{mc}", "--phi", "0"], "expected either --like"),
-        (["--like", "{mc}", "--pdg", "11"], "expected either --like"),
         (["--energy", "150", "--theta", "90", "--showers", "9", "--split", "test"], "with --showers N, and without"),
         (["--like", "{mc}", "--seed", "-1"], "--seed is -1"),
         (["--like", "{labels}", "--split", "test"], "labels.h5: holds labels and no cells, .* leave out --split"),
         (["--like", "{labels}", "{mc}"], "labels.h5: found datasets .* expected"),
         (["--like", "{zeros}"], "zeros.h5: no shower holds energy; give a file of labels without cells, or --energy"),
+        (["--like", "{fine}"], r"cell_mm is 1\.0, the model was trained on 15\.3"),
+        (["--like", "{mc}", "--batch=-1"], "--batch is -1"),
+        (["--like", "{mc}", "--per-event=0"], "--per-event is 0"),
+        (["--like", "{mc}", "--strategy=multi-worker"], "--share I/N"),
+        *(
+            (["--like", "{mc}", f"--share={share}"], f"--share is '{share}', expected I/N")
+            for share in ("2/2", "-1/2", "a/b")
+        ),
+        (["--like", "{mc}", "--output", "{folder}/g.txt"], r"ends in \.h5"),
+        (["--like", "{mc}", "--output", "{mc}"], "showers that this program did not generate"),
+        (["--like", "{mc}", "--output", "{folder}/folder.h5"], r"folder\.h5: not a file of showers"),
+        (
+            ["--like", "{mc}", "--output", "{folder}/notes.h5"],
+            r"notes\.h5: not a file of showers, .*give another --output, or remove it",
+        ),
+        (["--like", "{mc}", "--model", "{folder}"], r"card\.json: no such file"),
     ],
 )
-def test_labels_that_cannot_be_asked_for(trained: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_what_cannot_be_asked_for(trained: Path, tmp_path: Path, arguments: list[str], told: str) -> None:
     showers = make_showers(events=3)
-    files = {"mc": trained / "mc.h5", "labels": tmp_path / "labels.h5"}
+    files = {"mc": trained / "mc.h5", "labels": tmp_path / "labels.h5", "folder": tmp_path}
     files["zeros"] = write_file(tmp_path / "zeros.h5", showers, ECAL=0 * showers.cells)
+    files["fine"] = make_file(tmp_path / "fine.h5", events=5, geometry=replace(SMALL_GEOMETRY, cell_mm=1))
+    (tmp_path / "folder.h5").mkdir()
+    (tmp_path / "notes.h5").write_text("of somebody")
     with h5py.File(files["labels"], "w") as file:
         file["energy"], file["theta"] = showers.energy_gev, showers.theta_rad
     with pytest.raises(InputError, match=told):
@@ -434,6 +435,8 @@ def test_labels_that_cannot_be_asked_for(trained: Path, tmp_path: Path, argument
             "generate", "--model", str(trained / "model"), "--output", str(tmp_path / "g.h5"),
             *(each.format(**files) for each in arguments),
         ])  # fmt: skip
+    assert (tmp_path / "notes.h5").read_text() == "of somebody"
+    assert open_showers(trained / "mc.h5").events == 100
 
 
 def test_a_file_that_states_no_geometry_has_that_of_the_model(
@@ -448,48 +451,18 @@ def test_a_file_that_states_no_geometry_has_that_of_the_model(
         _generate(trained, tmp_path / "h.h5", like=write_file(tmp_path / "narrow.h5", narrow, geometry=None))
 
 
-def test_nothing_else_is_overwritten(trained: Path, tmp_path: Path) -> None:
-    path = make_file(tmp_path / "mc.h5", events=5)
-    before = path.read_bytes()
-    with pytest.raises(InputError, match="showers that this program did not generate"):
-        _generate(trained, path, like=path)
-    assert path.read_bytes() == before
-    (tmp_path / "folder.h5").mkdir()
-    with pytest.raises(InputError, match=r"folder\.h5: not a file of showers"):
-        _generate(trained, tmp_path / "folder.h5")
-    (tmp_path / "notes.h5").write_text("of somebody")
-    with pytest.raises(InputError, match=r"notes\.h5: not a file of showers, .*give another --output, or remove it"):
-        _generate(trained, tmp_path / "notes.h5")
-    assert (tmp_path / "notes.h5").read_text() == "of somebody"
-
-
-@pytest.mark.parametrize("kilobytes", [20, 160])  # of no part, and of one more than there is room for
-def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], kilobytes: int) -> None:
-    disk = small_disk(kilobytes)
-    arguments = ["generate", "--model", trained / "model", "--like", trained / "mc.h5", "--output", disk / "g.h5"]
-    done = subprocess.run([sys.executable, "-m", "training", *arguments], capture_output=True, text=True, check=False)
-    assert done.returncode == 2, done.stderr
-    assert "the disk is full" in done.stderr.splitlines()[-1]
-    assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]  # finished work is kept
-    assert all(open_showers(part).events for part in disk.glob("*/*"))
-
-
-def test_bad_arguments(trained: Path, tmp_path: Path) -> None:
-    shares = ("2/2", "-1/2", "1", "a/b", "0/0")
-    for arguments, told in (
-        (["--batch=-1"], "--batch is -1"),
-        (["--per-event=0"], "--per-event is 0"),
-        (["--strategy=multi-worker"], "--share I/N"),
-        *(([f"--share={share}"], f"--share is '{share}', expected I/N") for share in shares),
-    ):
-        with pytest.raises(InputError, match=told):
-            _generate(trained, tmp_path / "g.h5", *arguments)
-    with pytest.raises(InputError, match="3dgan-small, which reconstructs no showers; give an auto-encoder"):
-        reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
-    with pytest.raises(InputError, match=r"ends in \.h5"):
-        _generate(trained, tmp_path / "g.txt")
-    with pytest.raises(InputError, match=r"card\.json: no such file"):
-        _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
+def test_a_full_disk(
+    trained: Path, tmp_path: Path, small_disk: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With room for no part, and for two of four: finished work is kept."""
+    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    _generate(trained, tmp_path / "g.h5", "--batch", 16, "--share", "0/1")
+    size = max(path.stat().st_size for path in (tmp_path / ".g.h5.parts").iterdir())
+    for kilobytes, parts in ((8, 0), (2 * (size // 1024) + 20, 2)):
+        disk = small_disk(kilobytes)
+        assert "the disk is full" in refusal(capsys, _generate, trained, disk / "g.h5", "--batch", 16)
+        assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]
+        assert [open_showers(part).events for part in disk.glob("*/*")] == [30] * parts
 
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
@@ -509,31 +482,20 @@ def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_
         assert rounds() == (precision == "tf32")
 
 
-def test_the_time_of_a_shower_by_batch(
+def test_times_are_of_the_models_own_showers_by_batch(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock of its own; the first call, which traces, does not count."""
-    calls, now = list[int](), [0.0]
-
-    def slow(self: Generator, energy_gev: Any, theta_rad: Any, seed: int, **_: Any) -> Any:
-        calls.append(len(energy_gev))
-        now[0] += 0.5 if seed == 0 else 0.02
-        return iter(())
-
-    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=lambda: now[0]))
-    monkeypatch.setattr(timing, "_BATCHES", {1: 2, 4: 1})
-    monkeypatch.setattr(Generator, "showers", slow)
-    conditions, output = Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "timing.json"
-    found = timing.time_generation(trained / "model", conditions, output)
-    assert calls == [1, 1, 1, 4, 4]
-    assert [each["batch"] for each in found["times"]] == [1, 4]
-    assert found["times"][0]["ms_per_shower"] == pytest.approx(20)
-    assert found["times"][1]["ms_per_shower"] == pytest.approx(5)
-    assert (found["accelerator"], found["cores"] > 0) == (False, True)
-    assert json.loads(output.read_text()) == found
-    assert timing.time_generation(trained / "model", conditions, output) == found
-    assert len(calls) == 5
+    """By a clock on which each call takes half a second."""
+    clock = itertools.count(0, 0.5)
+    monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=clock.__next__))
+    monkeypatch.setattr(timing, "_BATCHES", {1: 2, 5: 1})
+    for _ in range(2):
+        _generate(trained, tmp_path / "g.h5", "--timing", tmp_path / "timing.json")
     assert "times stand" in capsys.readouterr().out
+    assert next(clock) == 0.5 * 2 * (3 + 2)  # the first call of each batch traces
+    found = json.loads((tmp_path / "timing.json").read_text())
+    assert [(each["batch"], each["ms_per_shower"]) for each in found["times"]] == [(1, 500), (5, 100)]
+    assert (found["accelerator"], found["cores"] > 0) == (False, True)
 
 
 def test_the_time_is_the_median_of_those_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -553,11 +515,3 @@ def test_the_time_is_the_median_of_those_after_the_first(monkeypatch: pytest.Mon
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=clock.__next__))
     assert timing._seconds(generator, conditions, 3) == 2
     assert asked == [([10, 20, 10], [1, 2, 1], seed, [11, 22, 11]) for seed in range(4)]
-
-
-def test_times_are_of_the_models_own_showers(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timing, "_BATCHES", {3: 1})
-    _generate(trained, tmp_path / "g.h5", "--timing", tmp_path / "timing.json")
-    (found,) = json.loads((tmp_path / "timing.json").read_text())["times"]
-    assert found["batch"] == 3
-    assert 0.01 < found["ms_per_shower"] < 10_000

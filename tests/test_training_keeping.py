@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,14 +28,17 @@ from training.folder import read_card
 from training.keeping import names_the_command
 from training.nodes.workers import PREEMPTED
 from training.run import loop
-from training.run.evaluation import Evaluation, Evaluator
+from training.run.evaluation import Evaluation
 from training.run.evaluations import Evaluations
 from training.run.history import History, ProgressBar
 
 
 @pytest.fixture(scope="module")
-def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model. And what was said."""
+def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model.
+
+    What a guard says as it ends a training names the command that makes one.
+    """
     place = tmp_path_factory.mktemp("stopped") / "m"
     with pytest.MonkeyPatch.context() as planted:
         planted.setattr(ProgressBar, "update", _ending(InputError("the discriminator is dead"), step=12))
@@ -44,7 +46,8 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
             fit_layers(dataset, place, "--checkpoint-steps", "5")
     left = sorted(path.stem for path in (place / "checkpoints").glob("*.npz"))
     assert left == [f"step-{step:09d}" for step in (5, 7, 10)]
-    return place, str(caught.value)
+    assert re.match("the discriminator is dead; `python -m training .*` makes a model", str(caught.value))
+    return place
 
 
 def _ending(how: Exception | signal.Signals, *, step: int) -> Any:
@@ -68,7 +71,11 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
         with pytest.raises(SystemExit) as caught:
             fit_layers(dataset, output)
     assert caught.value.code == PREEMPTED
-    _make_as_told(capsys.readouterr().out)
+    named = re.search("`(.*)` makes a model of the best epoch so far", capsys.readouterr().out)
+    assert named
+    program, *arguments = shlex.split(named[1])
+    assert [program, *arguments[:2]] == ["python", "-m", "training"]
+    command.main(arguments[2:])  # as the message says
     card = read_card(output)
     assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
     same_weights(output, 7)
@@ -78,27 +85,9 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
     assert "model stands" in capsys.readouterr().out
 
 
-def _make_as_told(told: str) -> None:
-    """Do what the message says."""
-    named = re.search("`(.*)` makes a model of the best epoch so far", told)
-    assert named
-    program, *arguments = shlex.split(named[1])
-    assert [program, *arguments[:2]] == ["python", "-m", "training"]
-    command.main(arguments[2:])
-
-
-def test_a_guard_that_ends_a_training_names_it_too(stopped: tuple[Path, str], tmp_path: Path) -> None:
-    place, told = stopped
-    shutil.copytree(place, tmp_path / "m")
-    assert told.startswith("the discriminator is dead; `")
-    _make_as_told(told.replace(str(place), str(tmp_path / "m")))
-    card = read_card(tmp_path / "m")
-    assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
-
-
 def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     dataset: Path,
-    stopped: tuple[Path, str],
+    stopped: Path,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -106,7 +95,7 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     """And any model is valid where the dataset has whole showers alone."""
     whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
     monkeypatch.setattr(ShowerManifest, "whole_range", whole)
-    shutil.copytree(stopped[0], tmp_path / "m")
+    shutil.copytree(stopped, tmp_path / "m")
     noted = json.loads((tmp_path / "m/training.json").read_text())
     (tmp_path / "m/training.json").write_text(json.dumps(noted | {"warm_start": "earlier weights"}))
     for step in (7, 10):  # the best, and the last
@@ -119,10 +108,10 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
 
 
-def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: tuple[Path, str], tmp_path: Path) -> None:
+def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"training\.json: no such file"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "none")])
-    shutil.copytree(stopped[0], tmp_path / "m")
+    shutil.copytree(stopped, tmp_path / "m")
     make_dataset(tmp_path / "ds", make_file(tmp_path / "b.h5", events=60, seed=5))
     with pytest.raises(InputError, match=r"ds: not the one that the training in .*m is on; give that one"):
         command.main(["keep", "--dataset", str(tmp_path / "ds"), "--output", str(tmp_path / "m")])
@@ -153,29 +142,13 @@ def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tm
     assert note.endswith("` makes a model of the best epoch so far")
 
 
-def test_an_evaluation_that_finds_no_number_ends_the_training(
-    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And leaves nothing that is not JSON."""
-    evaluate = Evaluator.evaluate
-
-    def without_number(evaluator: Evaluator) -> Evaluation:
-        found = evaluate(evaluator)
-        return replace(found, losses={**found.losses, "total": math.nan})
-
-    monkeypatch.setattr(Evaluator, "evaluate", without_number)
-    with pytest.raises(InputError, match="step 0: total on the validation split is nan, expected a finite number"):
-        fit_layers(dataset, tmp_path / "m", "--epochs", "1")
-    json.loads((tmp_path / "m/history.jsonl").read_text(), parse_constant=pytest.fail)
-
-
 class _Judged:
     """Evaluations whose numbers are told here, in epochs of seven of 35 steps; they may fail."""
 
     def __init__(
         self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
     ) -> None:
-        self.history, self.fails, self.drawn = History(place, 0), False, 0
+        self.history, self.fails, self.loss, self.drawn = History(place, 0), False, 4.0, 0
         self.marked: list[tuple[int, float | None]] = []
         config = named_config("small", patience=patience, epochs=5)
         self.engine: Any = SimpleNamespace(config=config, steps_an_epoch=7, last_step=35, step=0)
@@ -193,7 +166,7 @@ class _Judged:
         if self.fails:
             raise MemoryError
         judge: Any = SimpleNamespace(figures=self._figures)
-        return Evaluation({"total": 4.0}, {"metric": {"value": None}}, judge, 1.5)
+        return Evaluation({"total": self.loss}, {"metric": {"value": None}}, judge, 1.5)
 
     def _figures(self) -> dict[str, Any]:
         self.drawn += 1
@@ -223,6 +196,15 @@ def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
     assert (judged.marked, judged.drawn) == ([(7, 0.5)], 0)
     judged.at(35)
     assert (judged.marked, judged.drawn) == ([(7, 0.5), (35, 0.5)], 1)
+
+
+def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) -> None:
+    """And leaves nothing that is not JSON."""
+    judged = _Judged(tmp_path)
+    judged.loss = math.nan
+    with pytest.raises(InputError, match="step 7: total on the validation split is nan, expected a finite number"):
+        judged.at(7)
+    json.loads((tmp_path / "history.jsonl").read_text(), parse_constant=pytest.fail)
 
 
 def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

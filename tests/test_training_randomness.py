@@ -40,10 +40,16 @@ def _require_independent(one: Numbers, other: Numbers) -> None:
 
 
 def test_numbers_of_a_shower_are_the_upper_bits_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known answer of its authors (Random123, kat_vectors, philox 4x32 10)."""
+    """The known answer of its authors (Random123, kat_vectors, philox 4x32 10); normal ones by Box and Muller of it."""
+    draws, known = ShowerDraws(0, 0), [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     monkeypatch.setattr(zlib, "crc32", lambda _: 0)
-    found = ShowerDraws(0, 0).uniform("", (1, 3)).numpy()[0]
-    np.testing.assert_array_equal(found * 2.0**24, [0x6627E8, 0xE169C5, 0xBC57AC])
+    np.testing.assert_array_equal(draws._words("", 1, 4).numpy()[0], known)
+    bits = np.array(known) // 2**8
+    np.testing.assert_array_equal(draws.uniform("", (1, 3)).numpy()[0] * 2.0**24, bits[:3])
+    u = (bits + 0.5) / 2**24
+    radius, angle = np.sqrt(-2 * np.log(u[:2])), 2 * np.pi * u[2:]
+    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+    np.testing.assert_allclose(draws.normal("", (1, 3)).numpy()[0], expected[:3], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("numbers", [1, 4, 7])

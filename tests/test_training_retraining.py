@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
-from verdicts import write_showers, write_verdict
+from verdicts import write_model, write_showers, write_verdict
 
 from calopipe import mirror, storage
 from calopipe.errors import InputError
@@ -56,25 +56,20 @@ class Site:
         earlier = read_card(warm_start) if warm_start else None
         request = folder.request_fingerprint(manifest, config, earlier)
         folder.begin(model, request, overwrite=True)
-        (model / "generator.weights.h5").write_text(f"{request} {len(self.asked)}")
-        (model / folder.HISTORY).write_text("{}\n")
         if file := file_of(config):
             file.write(model)
         write_seen(model, seen_after(dataset, manifest, warm_start, earlier))
         seen = storage.sha256_of_file(model / folder.SEEN)
-        card = Card(
+        return write_model(
+            model,
+            f"{request} {len(self.asked)}".encode(),
             request=request,
             config=config,
             geometry=manifest.geometry,
             dataset={"fingerprint": manifest.fingerprint, "split_files": manifest.split_files, "seen": seen},
             valid_range=manifest.valid_range,
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
-            losses={},
-            weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
-            versions={"calopipe": metadata.version("calopipe")},
         )
-        folder.write_card(model, card)
-        return card
 
     def retrain(self, config: FitConfig = CONFIG, origin: str = FROM_INCUMBENT) -> Card:
         run = self.place / "run"
@@ -118,7 +113,6 @@ def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monke
     site.retrain(before)
     site.promote()
     used = site.registry.current()
-    assert used is not None
     kept = site.place / f"registry/models/{used.model}/model.py"
     assert storage.sha256_of_file(kept) == before.model_file
     assert site.retrain(before) == site.retrain(before)
@@ -160,7 +154,6 @@ def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.C
     site.dataset(files=2)
     second = site.retrain()
     used = site.registry.current()
-    assert used is not None
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"; begun with the weights of {used.model}")
     assert second.trained["warm_start"] == first.fingerprint()
     assert site.retrain() == second
@@ -254,7 +247,6 @@ def test_a_current_model_of_another_version_is_told_of(site: Site, version: int)
     site.retrain()
     site.promote()
     current = site.registry.current()
-    assert current is not None
     card = site.place / "registry/models" / current.model / "card.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": version}))
     site.dataset(files=2)

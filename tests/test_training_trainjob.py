@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 import yaml
-from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
 from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
@@ -25,7 +24,6 @@ from trainings import same_training
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
-from training.nodes.trainapi import TrainJobs
 from training.nodes.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
@@ -121,15 +119,6 @@ class Place:
         return self.folder / name
 
 
-def _one_line(launcher: Launcher) -> str:
-    """The reason of a launcher that ended as for bad input: its last line, which a worker's log may have had too."""
-    said = launcher.end(BAD_INPUT_EXIT_CODE)
-    assert "Traceback" not in said
-    error = said.splitlines()[-1]
-    assert {line for line in said.splitlines() if line.startswith("error: ")} == {error}
-    return error
-
-
 @dataclass(frozen=True)
 class Shared:
     api: KubernetesApi
@@ -212,23 +201,6 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     same_training(output, place.file("alone"))
 
 
-def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
-    done = place.file("done")
-    program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)\nprint('finished')"
-    first = place.launch(program)
-    job = place.trainer.wait_for_job()
-    first.kill()
-    place.trainer.start(job)
-    second = place.launch(program)
-    second.wait_for("is there already; following it")
-    done.touch()
-    assert place.trainer.conclude(job) == "Complete"
-    assert [each["metadata"]["uid"] for each in place.trainer.jobs()] == [job["metadata"]["uid"]]
-    place.trainer.collect(job)
-    assert "finished" in second.end(0)
-    assert place.trainer.jobs() == []
-
-
 def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
     """So that Kubernetes deletes it when the last of them is deleted, where no launcher could."""
     uids, launchers = {}, []
@@ -245,24 +217,6 @@ def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Plac
         launchers[-1].kill()
 
 
-def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that the job gets after it was read: it is to be read again."""
-    first = place.launch(wrapper=place.pod("a")[1])
-    job = place.trainer.wait_for_job()
-    first.kill()
-    other, mine = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": place.pod(name)[0]} for name in ("b", "c"))
-    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
-    path += job["metadata"]["name"]
-    change = {"metadata": {"ownerReferences": [*job["metadata"]["ownerReferences"], other]}}
-    changed = place.api.call("PATCH", path, change, "merge-patch+json")
-    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
-    jobs = TrainJobs(lambda: None, 0.0)
-    assert jobs.own(job, mine) is None
-    owned = jobs.own(changed, mine)
-    assert owned is not None
-    assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
-
-
 def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     again = place.file("again")
     launcher = place.launch(f"if not Path({str(again)!r}).exists(): time.sleep(60)\nprint('second attempt')")
@@ -277,16 +231,6 @@ def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     place.trainer.collect(job)
     assert launcher.end(0).count("worker 0 of 2 is up\n") == 2
     assert "second attempt" in launcher.said()
-
-
-def test_arguments_come_to_the_workers_as_they_are(place: Place) -> None:
-    odd = "$(JOB_COMPLETION_INDEX) $$HOME $(no) 'quote\" ; \n $"
-    launcher = place.launch(arguments=["print(repr(sys.argv[2]))", odd])
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
-    assert repr(odd) in launcher.end(0).splitlines()
 
 
 def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place) -> None:
@@ -391,6 +335,8 @@ def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
     place.api.call("DELETE", path)
     wait_until(lambda: place.api.find(path) is None, "the end of the definition")
     try:
-        assert "Kubeflow Trainer is not installed" in _one_line(place.launch())
+        said = place.launch().end(BAD_INPUT_EXIT_CODE)
+        assert "Kubeflow Trainer is not installed" in said.splitlines()[-1]
+        assert "Traceback" not in said
     finally:
         install(place.api, definition)

@@ -1,25 +1,37 @@
-"""A warm start goes on from the model that it begins with: its losses stay where they were."""
+"""Warm starts: losses stay where they were, other ranges begin anew, and no event judges a model that has seen it."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
-from showers import make_dataset, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
+from trainings import engine_of, evaluator_of, fit_layers, layers_model
 
+from calopipe.errors import InputError
+from calopipe.events.splits import SplitRule
+from calopipe.showers.files import open_showers
+from calopipe.showers.selection import Selection
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
-from training import folder
+from training import fit, folder
+from training.asked.conditions import Conditions
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
-from training.engine.strategies import make_strategy
+from training.folder import Card, read_card
+from training.generation import EXTRAPOLATE, generate
 from training.models.randomness import Draws
+from training.registry.retraining import _may_begin
 from training.run.evaluation import Evaluator
 
 _WATCHED = 200  # showers
@@ -54,15 +66,14 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
     dataset: Path, tmp_path: Path, config: FitConfig, steps: int
 ) -> None:
     """Up to twice the standard error of their mean over the showers."""
-    manifest, strategy = read_manifest(dataset), make_strategy("one-device")
-    evaluator = Evaluator(config, dataset, manifest, "validation")
-    incumbent = Engine(replace(config, steps=steps), dataset, manifest, strategy)
+    evaluator = evaluator_of(config, dataset)
+    incumbent = engine_of(replace(config, steps=steps), dataset)
     incumbent.run(iter(incumbent.batches()), steps)
     judge = _judge(evaluator, dataset)
     before = judge(incumbent)
     folder.save_weights(tmp_path, evaluator.model.networks)
 
-    engine = Engine(config, dataset, manifest, strategy, warm_start=tmp_path)
+    engine = engine_of(config, dataset, warm_start=tmp_path)
     batches, done = iter(engine.batches()), 0
     for step in (1, 5, 25, 100):
         engine.run(batches, step - done)
@@ -73,13 +84,142 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
 
 
 def test_the_rate_rises_after_a_warm_start_and_not_for_longer_than_a_quarter(dataset: Path, tmp_path: Path) -> None:
-    manifest, strategy = read_manifest(dataset), make_strategy("one-device")
-    folder.save_weights(tmp_path, Engine(_GAN, dataset, manifest, strategy).model.networks)
+    folder.save_weights(tmp_path, engine_of(_GAN, dataset).model.networks)
     rates = []
     for steps, warm_start in ((4000, None), (4000, tmp_path), (40, tmp_path)):
-        engine = Engine(replace(_GAN, steps=steps), dataset, manifest, strategy, warm_start=warm_start)
+        engine = engine_of(replace(_GAN, steps=steps), dataset, warm_start=warm_start)
         rate = engine.optimizers["discriminator"]._learning_rate  # of two updates a step
         rates.append([float(rate(2 * step)) for step in (0, 9, 499, 500)])
     full = _GAN.learning_rate
     expected = [[full] * 4, [full / 500, full / 50, full, full], [full / 10, full, full, full]]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)  # single precision
+
+
+_RANGE = {"energy_gev": (100.0, 200.0), "theta_rad": (1.1, 2.0)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "differs"),
+    [
+        ({}, ""),
+        ({"energy_gev": (120.0, 180.0)}, ""),
+        ({"energy_gev": (98.0, 204.0)}, ""),
+        ({"energy_gev": (10.0, 400.0)}, "energy_gev 100 to 200, the dataset of 10 to 400"),
+        ({"energy_gev": (100.0, 230.0)}, "energy_gev 100 to 200"),
+        ({"theta_rad": (0.9, 2.0)}, "theta_rad 1.1 to 2"),
+    ],
+)
+def test_which_ranges_go_on(changed: dict[str, Any], differs: str) -> None:
+    """A tenth of the range, in log E and in the cosine, may be added at either end."""
+    reason = named_config("fast").begins_anew(_RANGE, _RANGE | changed)
+    assert (differs in reason) if differs else not reason
+    assert not named_config("3dgan").begins_anew(_RANGE, _RANGE | changed)  # it has no constants of its showers
+
+
+def test_retraining_says_why_it_begins_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    config = named_config("fast")
+    incumbent: Any = SimpleNamespace(config=config, valid_range=_RANGE)
+    wider: Any = SimpleNamespace(valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
+    assert _may_begin(incumbent, config, incumbent)
+    assert not _may_begin(incumbent, config, wider)
+    *_, last = capsys.readouterr().out.splitlines()
+    assert "new weights" in last
+    assert "100 to 200, the dataset of 10 to 400" in last
+
+
+def test_a_training_that_is_told_to_begin_with_weights_of_another_range_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = named_config("fast")
+    old: Any = SimpleNamespace(config=config, geometry=SMALL_GEOMETRY, valid_range=_RANGE)
+    wider: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
+    monkeypatch.setattr(folder, "read_card", lambda _: old)
+    assert fit._earlier(tmp_path / "old", tmp_path / "new", config, old) is old
+    told = r"--warm-start .*old: that is of energy_gev 100 to 200, the dataset of 10 to 400; leave --warm-start out"
+    with pytest.raises(InputError, match=told):
+        fit._earlier(tmp_path / "old", tmp_path / "new", config, wider)
+
+
+def _seen(path: Path) -> set[int]:
+    """What a model that is trained on `path` sees, by reading that."""
+    chosen = [open_showers(path).chosen(Selection(split)) for split in ("train", "validation")]
+    return {int(digest) for mask, digests in chosen for digest in digests[mask]}
+
+
+def _weights(model: Path) -> list[npt.NDArray[np.float32]]:
+    found: list[npt.NDArray[np.float32]] = []
+    with h5py.File(model / "layers.weights.h5") as file:
+        file.visititems(lambda _, item: found.append(item[()]) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, ...] = ()) -> Card:
+    """A training of one step, which changes next to nothing, on the dataset of these files."""
+    dataset = output.with_name(f"{output.name}-ds")
+    make_dataset(dataset, *paths, split_files=split_files)
+    fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start), "--learning-rate", "1e-9")
+    return read_card(output)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return layers_model(tmp_path_factory.mktemp("seen"))
+
+
+@pytest.fixture
+def copy(trained: Path, tmp_path: Path) -> Path:
+    """The showers that the model was trained on, in another order, precision and compression, beside twenty others."""
+    order = np.random.default_rng(0).permutation(120)
+    own, others = make_showers(events=100), make_showers(events=20, seed=7)
+    mixed = type(own)(*(np.concatenate([getattr(each, name) for each in (own, others)])[order] for name in own.arrays))
+    return write_file(tmp_path / "copy.h5", mixed, chunks=False, ECAL=mixed.cells.astype(np.float64))
+
+
+def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: Path, tmp_path: Path) -> None:
+    assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
+    other = make_file(tmp_path / "other.h5", events=30, seed=3)
+    _fit(tmp_path / "child", other, warm_start=trained / "model")
+    for before, after in zip(_weights(trained / "model"), _weights(tmp_path / "child"), strict=True):
+        np.testing.assert_allclose(after, before, atol=1e-6)
+    assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
+    rule = SplitRule.parse(["test=copy.h5"])
+    with pytest.raises(InputError, match=r"was trained on 7\d of the 120 test events, which then cannot judge"):
+        generate(tmp_path / "child", Conditions([copy], Selection("test", rule)), tmp_path / "g.h5")
+    assert not (tmp_path / "g.h5").exists()
+
+
+def test_a_copy_of_the_files_leaves_the_test_events_unseen(trained: Path, copy: Path, tmp_path: Path) -> None:
+    card = _fit(tmp_path / "m", copy, warm_start=trained / "model")
+    assert card.trained["warm_start"]
+    for model in (trained / "model", tmp_path / "m"):
+        conditions = Conditions([copy], Selection("test"))
+        made = generate(model, conditions, tmp_path / f"{model.name}.h5", outside=EXTRAPOLATE)
+        assert 0 < made < 60
+
+
+def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, copy: Path, tmp_path: Path) -> None:
+    other = make_file(tmp_path / "other.h5", events=30, seed=3)
+    with pytest.raises(InputError, match=r"--warm-start \S+: was trained on 7\d of the 120 test events"):
+        _fit(tmp_path / "m", copy, other, split_files=("test=copy.h5",), warm_start=trained / "model")
+    assert not (tmp_path / "m").exists()
+    swapped = _fit(tmp_path / "n", copy, other, split_files=("test=other.h5",), warm_start=trained / "model")
+    assert swapped.trained["warm_start"]
+
+
+def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, tmp_path: Path) -> None:
+    folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
+    card = json.loads((tmp_path / "old/card.json").read_text())
+    del card["dataset"]["seen"]
+    (tmp_path / "old/card.json").write_text(json.dumps(card))
+    (tmp_path / "old/seen.npy").unlink()
+    with pytest.raises(InputError, match="does not say which events it was trained on"):
+        generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")
+    with pytest.raises(InputError, match=r"--warm-start .* does not say which events it was trained on"):
+        _fit(tmp_path / "m", trained / "mc.h5", warm_start=tmp_path / "old")
+
+
+def test_what_was_seen_goes_with_the_model_and_is_checked(trained: Path, tmp_path: Path) -> None:
+    folder.take_over(trained / "model", tmp_path / "m", overwrite=False)
+    np.save(tmp_path / "m/seen.npy", np.zeros(3, np.uint64))
+    with pytest.raises(InputError, match=r"seen\.npy: not the file that the card was written for"):
+        read_card(tmp_path / "m")

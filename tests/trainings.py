@@ -23,8 +23,12 @@ from preprocessing.dataset import read_manifest
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
 from training import __main__ as command
+from training.configs import FitConfig
+from training.engine.step import Engine
+from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
+from training.run.evaluation import Evaluator
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
 _SMALL = {
@@ -45,6 +49,19 @@ def untraced() -> Iterator[None]:
         tf.config.run_functions_eagerly(False)
 
 
+def engine_of(config: FitConfig, dataset: Path, **more: Any) -> Engine:
+    """An engine of `dataset` on one device."""
+    return Engine(config, dataset, read_manifest(dataset), make_strategy("one-device"), **more)
+
+
+def evaluator_of(config: FitConfig, dataset: Path, engine: Engine | None = None) -> Evaluator:
+    """What looks at the validation split of `dataset`, with the weights of `engine`."""
+    evaluator = Evaluator(config, dataset, read_manifest(dataset), "validation")
+    if engine is not None:
+        evaluator.take_over(engine.state())
+    return evaluator
+
+
 def small_dataset(place: Path) -> Path:
     """The dataset of 80 showers, of which an epoch is seven steps of the small 3DGAN."""
     make_dataset(place / "ds", make_file(place / "a.h5", events=80))
@@ -61,7 +78,6 @@ def small_flow(place: Path) -> Path:
 
 
 LAYERS = ("--model-file", str(Path(__file__).with_name("layers.py")), "--config", "layers")
-DATASETS = {"showers": small_dataset, "flow": small_flow}
 
 
 def small_options(dataset: Path, output: Path, *more: str) -> list[str]:
@@ -77,6 +93,13 @@ def fit_small(dataset: Path, output: Path, *more: str) -> None:
 def fit_layers(dataset: Path, output: Path, *more: str) -> None:
     """As `fit_small` of showers, of a model of one network: a third of the time, for what is alike for all models."""
     fit_small(dataset, output, *LAYERS, "--epochs", "2", "--batch", "8", *more)
+
+
+def layers_model(place: Path) -> Path:
+    """A folder with Monte Carlo `mc.h5`, its dataset `ds`, and a barely trained `model` of one network."""
+    make_dataset(place / "ds", make_file(place / "mc.h5", events=100))
+    fit_layers(place / "ds", place / "model", "--steps", "2")
+    return place
 
 
 def same_training(found: Path, expected: Path) -> None:
