@@ -62,12 +62,8 @@ def thinned(cells: FloatArray) -> FloatArray:
     return (kept * factor[:, None, None, None]).astype(np.float32)
 
 
-def test_independent_showers_are_not_rejected_by_either_grade() -> None:
-    for grade in ("gan", "precision"):
-        assert not failed(judged(showers(2).cells, grade))
-
-
-def test_showers_turned_about_the_axis_are_the_same() -> None:
+def test_independent_showers_turned_about_the_axis_are_not_rejected() -> None:
+    """Nor therefore by the grade `gan`, whose tolerances are all wider."""
     rng = np.random.default_rng(0)
     cells = showers(2).cells.copy()
     for shower in cells:
@@ -88,12 +84,6 @@ def test_showers_turned_about_the_axis_are_the_same() -> None:
 def test_a_fault_is_rejected_by_the_criterion_that_names_it(fault: object, name: str) -> None:
     assert callable(fault)
     assert name in failed(judged(fault(showers(2).cells)))
-
-
-def test_rings_are_named_in_mm_and_have_no_criterion_of_angle() -> None:
-    found = judged(showers(2).cells)
-    assert "Mean measured angle" not in found
-    assert "mm" in found["Energy in rings about the axis"].worst
 
 
 def write(path: Path, made: Showers) -> Path:
