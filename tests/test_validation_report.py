@@ -255,12 +255,11 @@ def test_all_that_is_drawn_is_given_what_belongs_to_it(monkeypatch: pytest.Monke
     np.testing.assert_allclose(difference["matrix"], whole().candidate - whole().reference)
 
 
-def test_anything_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_can_be_drawn() -> None:
     """Two showers of one energy and angle, the candidate's alike: hardly a bin has a point, and none has an error.
 
     And curves of rings, which have no angle.
     """
-    monkeypatch.setattr(drawing, "_DPI", 20)  # which is faster
     mine = replace(table(3)[:2], energy_gev=np.full(2, 100.0), theta_rad=np.full(2, 1.5))
     alike = mine[np.zeros(2, dtype=int)]
     found = summarise(mine, alike, SMALL_GEOMETRY)
