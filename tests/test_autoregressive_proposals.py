@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
+from likelihoods import adapted, as_batch, cells_of, independent, noise_of
 
-from calopipe.showers.cells import Geometry, Layer
+from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
+from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import LayerProposals
 from training.models.autoregressive.sampling.shared_energy import hit
 
@@ -100,3 +103,76 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
     for far in (1.5, 2.5, 4.0):
         beyond = Mesh(_GEOMETRY).lattice_radius()[1] > far
         assert often[beyond].sum() == pytest.approx(likely[beyond].sum(), rel=0.06)
+
+
+def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Showers of 1 to 300 GeV about the beam, with as many hits as energy: cells in units of 0.02 GeV."""
+    rng, mesh = np.random.default_rng(2), Mesh(_GEOMETRY)
+    energy = np.exp(rng.uniform(0, np.log(300), events)).astype(np.float32)
+    radius = np.hypot(mesh.x, mesh.y)  # (layers, places)
+    mean = 0.1 * energy[:, None, None] * np.exp(-radius / 1.2)
+    hit = rng.random(mean.shape) < 1 - np.exp(-0.05 * mean - 0.1 * (radius < 0.5))
+    hit[:, :, 112] = True  # on the axis
+    found = np.where(hit, mean * rng.lognormal(0, 0.3, mean.shape), 0).transpose(0, 2, 1)
+    return found.reshape(events, 15, 15, 3).astype(np.float32), energy, np.full(events, np.pi / 2, np.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> Autoregressive:
+    """One whose cells have the odds of their prior times the energy over its mean, about as the showers' have."""
+    images, energy, theta = _showers(600)
+    found = adapted(_GEOMETRY, as_batch(images, energy, theta))
+    for density in cells_of(found):
+        _by_energy(density, float(np.log(energy).std()), float(np.log(energy).mean() - np.log(energy.mean())))
+    return found
+
+
+def _by_energy(density: Any, power: float, bias: float) -> None:
+    """Let the log odds be the prior plus `bias` and `power` times the first context, the scaled log energy.
+
+    x = silu(x) - silu(-x), so two units carry it through each layer.
+    """
+    for weight in density.weights:
+        weight.assign(tf.zeros_like(weight))
+    into, out = (np.zeros(each.kernel.shape) for each in (density._context_in, density._context_out))
+    into[0, :2], out[:2, :2] = (1, -1), ((1, -1), (-1, 1))
+    odds = np.zeros(density._occupied.kernel.shape)
+    odds[:2, 0] = power, -power
+    for each, kernel in ((density._context_in, into), (density._context_out, out), (density._occupied, odds)):
+        each.kernel.assign(kernel)
+    density._occupied.bias.assign([bias])
+
+
+class _All(LayerProposals):
+    """Every cell is looked at."""
+
+    def places(self) -> tf.Tensor:
+        return tf.zeros_like(self._keys[:, :1], tf.float32) + tf.range(15.0 * 15)
+
+    def chance(self, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
+        return tf.ones_like(place, tf.float32)
+
+
+class _Few(LayerProposals):
+    """A tenth as many cells are proposed in each shower as in the average one."""
+
+    def __init__(self, constants: Any, at: Any, expected: Any, keys: Any, counter: Any) -> None:
+        super().__init__(constants, at, expected, keys, counter)
+        self._busy = tf.zeros_like(expected) + 0.1
+
+
+def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over decades there are as many hits as when every cell is looked at; with a tenth of the proposals, fewer."""
+    monkeypatch.setattr(layer, "hit", independent)
+    energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
+    hits = {}
+    for name, how in (("usual", LayerProposals), ("all", _All), ("few", _Few)):
+        monkeypatch.setattr(layer, "LayerProposals", how)
+        labels = Labels(tf.constant(energy), tf.fill([900], np.float32(np.pi / 2)))
+        made = model._sampler.showers(labels, tf.constant(noise)).numpy()
+        hits[name] = (made > 0).sum((1, 2, 3)).reshape(3, 300).astype(float)
+    error = np.sqrt(2) * hits["all"].std(1) / np.sqrt(300)
+    assert (np.abs(hits["usual"] - hits["all"]).mean(1) > 0).all()  # other cells were looked at
+    assert (np.abs((hits["usual"] - hits["all"]).mean(1)) < 3 * error + 0.01 * hits["all"].mean(1)).all()
+    assert hits["all"][2].mean() > 5 * hits["all"][0].mean()
+    assert hits["few"][2].mean() < 0.9 * hits["all"][2].mean()
