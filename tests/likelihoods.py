@@ -17,6 +17,7 @@ from training.models.autoregressive import AutoregressiveConfig
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
+from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.autoregressive.sampling.sampler import Sampler
 from training.models.base import Batch, build
 
@@ -127,6 +128,15 @@ def in_graph(sampler: Sampler, **options: Any) -> Any:
 def _graph(model: Autoregressive) -> Any:
     numbers = [tf.TensorSpec(shape, tf.float32) for shape in ([None], [None], [None, model.noise_numbers])]
     return in_graph(model._sampler, input_signature=numbers)
+
+
+def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[Any, ...]) -> LayerDrawing:
+    """The drawing of a layer of a view's two showers, after the scaled `images` of the two layers before it."""
+    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
+    of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
+    sums = (tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer])
+    given = model.networks, 0, tf.constant(layer), planned
+    return LayerDrawing(*given, images=images, sums=sums, keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
 
 
 def independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import as_batch, cells_of, new_model, of_every_cell, tiled, uneven_showers
+from likelihoods import as_batch, cells_of, layer_drawing, new_model, of_every_cell, tiled, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
 from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shares
-from training.models.autoregressive.mesh import AROUND, colour, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
-from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -82,12 +79,10 @@ def _unbiased(estimate: Callable[[int], float], truth: float, draws: int) -> Non
 def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
     """They are all those of some layers, so that it is known what they share."""
     view = _view(model, 3)
-    every = [np.insert(np.argwhere(_image(view, shower) > 0), 0, shower, axis=1) for shower in range(3)]
-    of_colour = [place[_colours(view, place) == parity] for place in every]
-    together, whole = (
-        np.concatenate(of_colour),
-        Counter((shower, layer) for place in of_colour for shower, _, _, layer in place),
-    )
+    images = np.stack([_image(view, shower) for shower in range(3)])
+    hits = np.argwhere(images > 0)
+    together = hits[_colours(view, hits) == parity]
+    whole = Counter((shower, layer) for shower, _, _, layer in together)
     number = len(together) // 2
     chosen = tf.function(lambda draw: cells.some_hits(view, parity, number, Draws.of(5, draw)), autograph=False)
 
@@ -98,45 +93,24 @@ def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
         assert len(np.unique(place, axis=0)) == len(place)
         held = Counter((shower, layer) for shower, _, _, layer in place)
         assert all(whole[each] == count for each, count in held.items())
-        for row, value in zip(place[::10], energy[::10], strict=True):
-            assert value == pytest.approx(_image(view, row[0])[tuple(row[1:])], rel=1e-5)
+        np.testing.assert_allclose(energy, images[tuple(place.T)], rtol=1e-5)
         return float(weight[0] * _of_place(place).sum())
 
     _unbiased(estimate, _of_place(together).sum(), 200)
 
 
 @pytest.mark.parametrize("parity", [0, 1])
-def test_some_empty_cells_stand_for_all(model: Autoregressive, parity: int) -> None:
-    """Of copies of one shower, whichever of them the cells are drawn in."""
-    one = _view(model, 1)
-    empty, view = _empty_cells(one, parity), tiled(one, _COPIES)
-    known = {tuple(place[1:]) for place in empty.tolist()}
-    chosen = tf.function(
-        lambda number: cells.some_empty(view, parity, 200, Draws.of(5, number), model._store),
-        autograph=False,
-    )
-
-    def estimate(number: int) -> float:
-        place, weight = (each.numpy() for each in chosen(tf.constant(number)))
-        assert (np.bincount(place[:, 0], minlength=_COPIES) >= 200 // _COPIES).all()
-        assert {tuple(row) for row in place[weight > 0][:, 1:].tolist()} <= known
-        return float((weight * _of_place(place)).sum()) / _COPIES
-
-    _unbiased(estimate, _of_place(empty).sum(), 150)
-
-
-def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive) -> None:
+def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive, parity: int) -> None:
     """Of each shower of a batch, whatever its place in the batch."""
     view = _view(model, 3)
     chosen = tf.function(
-        lambda number: cells.some_empty(view, 0, 60, Draws.of(5, number), model._store),
-        autograph=False,
+        lambda number: cells.some_empty(view, parity, 60, Draws.of(5, number), model._store), autograph=False
     )
     found = [[each.numpy() for each in chosen(tf.constant(number))] for number in range(2000)]
     for shower in range(3):
+        empty = _empty_cells(view, parity, shower)
         estimates = iter([(weight * _of_place(place))[place[:, 0] == shower].sum() for place, weight in found])
-        truth = _of_place(_empty_cells(view, 0, shower)).sum()
-        _unbiased(lambda _, estimates=estimates: float(next(estimates)), truth, 2000)  # type: ignore[misc]
+        _unbiased(lambda _, estimates=estimates: float(next(estimates)), _of_place(empty).sum(), 2000)  # type: ignore[misc]
 
 
 def test_every_empty_cell_near_the_axis_can_be_drawn(model: Autoregressive) -> None:
@@ -178,35 +152,6 @@ def test_what_is_known_of_a_cell_is_what_is_around_it(model: Autoregressive, *, 
         assert radius[row] == pytest.approx(np.hypot(*away), rel=1e-4, abs=1e-5)
 
 
-def test_sampling_is_told_what_training_was(model: Autoregressive) -> None:
-    """The same cells, from the layers as sampling has them: the even cells of the layer, and those before it."""
-    view = _view(model, 2)
-    images = np.stack([_image(view, shower) for shower in range(2)]).astype(np.float32)
-    scaled = cells.scaled(tf.constant(images), model._store)
-    every = _every_place(2)
-    for layer in (0, 1, 4):
-        before = [_flat(scaled[..., layer - k] if layer >= k else tf.zeros_like(scaled[..., 0])) for k in (1, 2)]
-        for odd in (False, True):
-            of_layer = every[every[:, 3] == layer]
-            place = tf.constant(of_layer[_colours(view, of_layer) == int(odd)], tf.int32)
-            expected, _ = _known(model, view, place, odd=odd)
-            colours = _colours(view, of_layer).reshape(2, _NX, _NY)
-            own = _flat(tf.where(tf.constant(colours == 0), scaled[..., layer], 0.0))
-            drawing = _drawing(model, view, layer, tuple(before))
-            np.testing.assert_array_equal(drawing._colour(), colours.reshape(2, -1))
-            cell = tf.stack([place[:, 0], place[:, 1] * _NY + place[:, 2]], 1)
-            found, _ = drawing._known(cell, own if odd else None)
-            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
-
-
-def _drawing(model: Autoregressive, view: Batch, layer: int, before: tuple[Any, ...]) -> LayerDrawing:
-    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
-    given = model.networks, 0, tf.constant(layer), planned
-    of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
-    sums = (tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer])
-    return LayerDrawing(*given, images=before, sums=sums, keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
-
-
 def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(model: Autoregressive) -> None:
     view = _view(model, 2)
     known, _ = _known(model, view, cells.met(view, model._store.mesh), odd=False)
@@ -246,7 +191,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
     monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
-        drawing = _drawing(model, view, layer, (planes[:, layer], planes[:, max(layer - 1, 0)]))
+        drawing = layer_drawing(model, view, layer, (planes[:, layer], planes[:, max(layer - 1, 0)]))
         found = drawing._drawn_share(context[:, layer] * scale + mean)
         for mine, other in zip(found, mixtures, strict=True):
             np.testing.assert_allclose(mine, tf.reshape(other, [2, _LAYERS, -1])[:, layer], rtol=1e-3, atol=1e-4)
@@ -261,11 +206,6 @@ def _true_logits(view: Batch) -> Any:
         even, odd = (image[_colours(view, place) == colour].sum() for colour in (0, 1))
         found.append(np.log(even / odd))
     return tf.constant(np.array(found), tf.float32)
-
-
-def _flat(image: Any) -> Any:
-    """A layer's image (N, x, y) as sampling has it: flat, with an empty cell at its end."""
-    return tf.pad(tf.reshape(image, [2, -1]), [[0, 0], [0, 1]])
 
 
 @pytest.mark.parametrize("colour", [0, 1])
@@ -303,16 +243,3 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
         values = np.array([each[name] for each in found])
         assert abs(values.mean() - expected) < 4 * values.std() / np.sqrt(40) + 1e-4 * abs(expected), name
         assert values.std() < 0.05 * abs(expected), name
-
-
-@pytest.mark.parametrize("met", [(8, 8), (3, 8)])
-def test_colours_are_those_of_a_chessboard(met: tuple[int, int]) -> None:
-    """On which the cell that the axis meets is even."""
-    x, y = np.indices((_NX, _NY), np.int32)
-    found = colour(tf.constant(x), tf.constant(y), tf.constant(met)).numpy()
-    assert found[met] == 0
-    assert (found[1:] != found[:-1]).all()
-    assert (found[:, 1:] != found[:, :-1]).all()
-    known = mesh_of(SMALL_GEOMETRY).other_colour[0, 8 * _NY + 8]
-    for (first, second), other in zip(AROUND, known, strict=True):
-        assert other == (found[8 + first, 8 + second] != found[8, 8])

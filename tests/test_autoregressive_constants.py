@@ -127,11 +127,16 @@ def test_energies_have_quantiles_of_their_own_where_showers_and_their_range_are_
 
 @pytest.mark.parametrize(("rows", "regressed"), [(49, False), (50, True)])
 def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed: bool) -> None:
+    """Whatever stands for it in the others; and one that none has is finite."""
     values = np.random.default_rng(6).exponential(size=(200, 1)) + 3
-    found = _copula_of(values, np.arange(200)[:, None] < rows)
+    found, alone = _copula_of(values, np.arange(200)[:, None] < rows), _copula_of(values[:rows])
+    for name in ("mean", "scale", "quantiles"):
+        np.testing.assert_allclose(found[name], alone[name], rtol=1e-6, atol=1e-9)
     assert found["mean"][0, 0] == pytest.approx(values[:rows].mean(), rel=1e-4)
     assert (found["scale"] != 0).any() == regressed
     assert np.allclose(found["quantiles"][..., 0], _KNOTS) == (not regressed)
+    none = _copula_of(values, np.zeros((200, 1), bool))
+    assert all(np.isfinite(each).all() for each in none.values())
 
 
 def test_the_phases_are_taken_from_the_budgets_before_all_else() -> None:

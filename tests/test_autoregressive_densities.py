@@ -20,7 +20,6 @@ from training.models.autoregressive.densities import (
     REACH,
     CellDensity,
     Mixture,
-    NumberDensity,
     draw_mixture,
     log_count,
     log_mixture,
@@ -162,16 +161,6 @@ def test_shares_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> No
     assert float(found[0]) == pytest.approx(exact, rel=1e-4)
     gradient = tape.gradient(found, mixture[1]).numpy()[:, 0]
     np.testing.assert_allclose(gradient, (logs + mean - means) / variance, rtol=1e-3, atol=1e-3)
-
-
-def test_the_density_of_a_number_integrates_to_one() -> None:
-    keras.utils.set_random_seed(1)
-    density = NumberDensity("share", 4, width=6, components=6)
-    uneven(density.trainable_weights, 0.1)
-    mixture = density.mixture(tf.constant(np.random.default_rng(3).normal(size=(3, 4)), tf.float32))
-    for row in range(3):
-        found = np.exp(log_mixture(tf.constant(_GRID), *(each[row : row + 1] for each in mixture)).numpy())
-        assert np.trapezoid(found.astype(np.float64), _GRID) == pytest.approx(1, abs=2e-3)
 
 
 def test_a_mixture_is_drawn_as_it_is_dense() -> None:

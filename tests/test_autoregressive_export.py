@@ -199,15 +199,6 @@ def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
 
 
 @_converted
-def test_an_onnx_file_that_stands_is_left(model: Path, onnx_file: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = onnx_file.stat()
-    export(model, onnx_file)
-    assert "export stands" in capsys.readouterr().out
-    assert onnx_file.stat() == before
-    assert [path.name for path in onnx_file.parent.iterdir()] == ["model.onnx"]
-
-
-@_converted
 def test_nothing_else_is_replaced_by_an_onnx_file(model: Path, onnx_file: Path, tmp_path: Path) -> None:
     import onnx
 

@@ -158,14 +158,3 @@ def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
     assert ((moved.x + moved.y).numpy() % 2 != (hits.x + hits.y).numpy() % 2)[there].all()
     shares, other = (frame.column(each, "energy") for each in (sums, others))
     np.testing.assert_allclose(other[..., 0] / other.sum(-1), shares[..., 0] / shares.sum(-1), rtol=1e-4)
-
-
-def test_hits_of_no_energy_add_nothing() -> None:
-    cells, _, theta = uneven_showers(events=4)
-    (short, axis), (long, same) = _reflected(cells, theta), _reflected(cells, theta, longest=900)
-    assert long.value.shape[1] == 900 > short.value.shape[1]
-    np.testing.assert_allclose(same.offset, axis.offset, atol=1e-6)
-    found, expected = (frame.layer_sums(hits, CONSTANTS) for hits in (long, short))
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-4)
-    added = _terms(long)
-    assert not added[long.value.numpy() == 0].any()

@@ -105,17 +105,6 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
         assert often[beyond].sum() == pytest.approx(likely[beyond].sum(), rel=0.06)
 
 
-def test_places_are_a_function_of_the_keys() -> None:
-    store, _ = _constants()
-    keys = _keys(20)
-    places = [
-        LayerProposals(store, tf.constant(0), tf.ones([len(each)]), each, 7).places().numpy()
-        for each in (keys, keys[5:], keys + 1)
-    ]
-    np.testing.assert_array_equal(places[0][5:], places[1])
-    assert (places[0] != places[2]).any(1).all()
-
-
 def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Showers of 1 to 300 GeV about the beam, with as many hits as energy: cells in units of 0.02 GeV."""
     rng, mesh = np.random.default_rng(2), Mesh(_GEOMETRY)

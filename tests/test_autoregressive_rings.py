@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import Few, adapted, as_batch, labels_of, noise_of, of_every_cell
+from likelihoods import Few, adapted, as_batch, labels_of, layer_drawing, noise_of, of_every_cell
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import Positions, positions
@@ -21,7 +20,6 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
-from training.models.autoregressive.sampling.layer import LayerDrawing
 from training.models.randomness import Draws
 
 _OBLONG = ((4.0, 6.0), (12.0, 3.0))
@@ -30,7 +28,6 @@ _FULL = Layer(1.7, 0.4, (1, 3), r_edges_mm=(0, 6, 12, 30))
 _COARSE = Layer(5.0, 1.5, (5, 7), size_mm=(10.0, 8.0))
 _FINE = Layer(2.0, 0.5, (11, 9), size_mm=(5.0, 5.0))
 _GEOMETRIES = {
-    "rings": Geometry.of_layers((_RING,) * 4, 1e-3),
     "rings that differ": Geometry.of_layers((_FULL, _RING, replace(_RING, cells=(4, 5)), _RING, _FULL), 1e-3),
     "angles that differ": Geometry.of_layers((_RING, replace(_RING, cells=(5, 5)), _RING), 1e-3),
     "one layer": Geometry.of_layers((_RING,), 1e-3),
@@ -215,7 +212,6 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
     scaled = np.log1p(images / float(model._store["deposit"]))
-    of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
         for odd in (False, True):
@@ -226,12 +222,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             expected, _ = cells.known_in(view, at, model._store, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
-            planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
-            drawing = LayerDrawing(
-                model.networks, 0, tf.constant(layer), planned,
-                images=tuple(tf.constant(each, tf.float32) for each in before),  # type: ignore[arg-type]
-                sums=(of_layers[:, 0], of_layers[:, layer + 1], of_layers[:, layer]), keys=tf.zeros([2, 2], tf.int32),
-            )  # fmt: skip
+            drawing = layer_drawing(model, view, layer, tuple(tf.constant(each, tf.float32) for each in before))
             np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
             found, _ = drawing._known(cell, tf.constant(own, tf.float32) if odd else None)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
@@ -239,7 +230,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
 
 def test_a_turned_shower_has_the_same_sums() -> None:
     """Turned by two of eight angles: all sums but those that name a direction."""
-    geometry = _GEOMETRIES["rings"]
+    geometry = Geometry.of_layers((_RING,) * 4, 1e-3)
     images, energy, theta = _showers(geometry, 12)
     store = Few(geometry, depth=1.2, radius_half=0.9, radius_most=2.6, deposit=0.4)
     found = []
@@ -360,12 +351,3 @@ def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_
             np.testing.assert_allclose([side, end], gap / 9 ** (1 / 3), rtol=1e-3)
         else:
             assert end > 1.2 * side
-
-
-def test_squares_of_one_size_are_as_far_as_they_are() -> None:
-    """To the bit: in units of the calorimeter's cells."""
-    mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (9, 7), size_mm=(5.1, 5.1))] * 2, 0.001))
-    away = np.random.default_rng(1).normal(size=(2, 50)).astype(np.float32)
-    *along, seen = mesh.seen(*away, np.zeros(50, np.float32), np.zeros(50, int))
-    np.testing.assert_array_equal(along, away)
-    np.testing.assert_allclose(seen, np.hypot(*away), rtol=1e-6)

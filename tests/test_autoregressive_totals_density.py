@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 from likelihoods import uneven
 from scipy.special import logsumexp
-from scipy.stats import kstest, norm
+from scipy.stats import norm
 
 from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, _shape, ahead
-from training.models.randomness import box_muller
 from training.onnx_graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -176,19 +175,6 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
     assert abs((found - norm.logpdf(normal)).mean()) < 0.05
 
 
-def test_the_density_of_each_total_integrates_to_one(density: TotalsDensity) -> None:
-    uneven(density.trainable_weights, 0.3)
-    normal, *given = _inputs(1)
-    grid = 3 * _GRID  # mixtures this uneven reach far
-    for k in range(_TOTALS):
-        known = np.repeat(normal.numpy(), len(grid), 0)
-        known[:, k] = grid
-        found = np.exp(
-            density.log_density(tf.constant(known), *(tf.repeat(each, len(grid), 0) for each in given)).numpy()[:, k]
-        )
-        assert np.trapezoid(found.astype(np.float64), grid) == pytest.approx(1, abs=2e-3)
-
-
 @pytest.mark.parametrize(("totals", "layers"), _OF_FEW_LAYERS)
 def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(totals: int, layers: int) -> None:
     """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
@@ -235,25 +221,6 @@ def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
     np.testing.assert_allclose(session.run(["drawn"], given)[0], expected, rtol=2e-3, atol=2e-3)
 
 
-def test_totals_are_drawn_from_their_density(density: TotalsDensity) -> None:
-    """Each at its place in its own cumulative density, which has to be uniform; the first, whose density is one."""
-    uneven(density.trainable_weights, 0.3)
-    rows = 2000
-    *_, labels = _inputs(1)
-    labels = tf.repeat(labels, rows, 0)
-    noise = np.random.default_rng(5).random((3, rows, _TOTALS)).astype(np.float32)
-    there, normal = tf.ones([rows, _LAYERS]), box_muller(tf.constant(noise[1]), tf.constant(noise[2]))[0]
-    drawn = drawn_totals(
-        density, there, tf.ones([rows, _TOTALS]), labels, choice=tf.constant(noise[0]), noise=normal, share_taken=_taken
-    )
-    mixtures = _mixtures(density, drawn, there, labels)  # of those drawn before
-    weights, means, widths = (np.moveaxis(each.numpy().astype(np.float64), 0, 1) for each in mixtures)
-    placed = (np.exp(weights) * norm.cdf((drawn.numpy()[..., None] - means) / np.exp(widths))).sum(-1)
-    for k in range(_TOTALS):
-        assert kstest(placed[:, k], "uniform").pvalue > 1e-3
-    assert np.abs(np.corrcoef(placed.T) - np.eye(_TOTALS)).max() < 5 / np.sqrt(rows)
-
-
 def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
     """Each of the four pairs of layers, of which none at all becomes the first alone; at uneven prior odds."""
     density = _density(5, 2)
@@ -271,13 +238,3 @@ def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
         found = (drawn == pair).all(1).mean()
         assert abs(found - expected) < 4.5 * np.sqrt(expected * (1 - expected) / rows)
     assert not (drawn == 0).all(1).any()
-
-
-def test_totals_that_are_not_known_are_zero(density: TotalsDensity) -> None:
-    noise = tf.constant(np.random.default_rng(3).normal(size=(50, _TOTALS)), tf.float32)
-    known = tf.constant(np.random.default_rng(2).integers(0, 2, (50, _TOTALS)), tf.float32)
-    half = tf.zeros([50, _TOTALS]) + 0.5
-    drawn = drawn_totals(
-        density, tf.ones([50, _LAYERS]), known, tf.zeros([50, 3]), choice=half, noise=noise, share_taken=_taken
-    ).numpy()
-    np.testing.assert_array_equal(drawn == 0, known.numpy() == 0)

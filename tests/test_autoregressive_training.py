@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +14,6 @@ import numpy as np
 import pytest
 from likelihoods import CONFIG
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
-from trainings import same_training
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
@@ -26,8 +23,6 @@ from training.engine.strategies import make_strategy
 from training.folder import load_weights, read_card
 from training.models.autoregressive.constants import shapes
 from training.models.base import build
-from training.nodes.workers import PREEMPTED
-from training.run.history import ProgressBar
 
 # Seven epochs of five steps, judged at the third, the sixth and the last.
 _TRAINED = replace(CONFIG, epochs=7, evaluation_steps=15, learning_rate=1e-2)
@@ -108,27 +103,6 @@ def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(trained: tuple[
                 np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
-@pytest.mark.slow  # three trainings, which take long to trace
-def test_a_training_that_is_told_to_stop_goes_on_to_the_same_weights(
-    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    update, told = ProgressBar.update, [17]
-
-    def telling(bar: ProgressBar, losses: np.ndarray) -> None:
-        update(bar, losses)
-        if bar._engine.step in told:
-            told.clear()
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    monkeypatch.setattr(ProgressBar, "update", telling)
-    with pytest.raises(SystemExit) as caught:
-        fit.fit(dataset, tmp_path / "m", _TRAINED)
-    assert caught.value.code == PREEMPTED
-    fit.fit(dataset, tmp_path / "m", _TRAINED)
-    assert "steps 17 to 35" in capsys.readouterr().out
-    same_training(tmp_path / "m", model)
-
-
 def test_networks_of_few_numbers_a_shower_have_more_weight_decay() -> None:
     """As docs/model.md says: 1.5 for some at a thousand showers, a third of it for cells, none for the axis."""
     model = build(CONFIG, SMALL_GEOMETRY)
@@ -160,11 +134,6 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
             np.testing.assert_array_equal(begun[f"network/constants/{k}"], state[f"network/constants/{k}"])
             if name in ("depth", "quantiles", "odds", "proposal", "odd_mean"):
                 assert (own[f"network/constants/{k}"] != begun[f"network/constants/{k}"]).any(), name
-
-
-def test_a_warm_start_from_another_shape_or_model_is_refused(model: Path, dataset: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="of the model autoregressive, not 3dgan-small"):
-        fit.fit(dataset, tmp_path / "m", _TRAINED.with_values({"model": "3dgan-small"}), warm_start=model)
 
 
 def test_a_model_of_an_earlier_version_is_refused_in_one_line(model: Path, tmp_path: Path) -> None:

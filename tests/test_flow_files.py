@@ -1,4 +1,4 @@
-"""Files of flows: what is written is read, and what is none is refused in one line."""
+"""Files of flows and their grids: what is written is read, and what is none is refused in one line."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from flows import GRID, solid_of, street, write_flow
 
 from calopipe.errors import InputError
 from calopipe.flow.files import is_flow, open_flow
-from calopipe.flow.mechanics import divergence, kinetic_energy, strouhal, transverse, unsettled, vorticity
+from calopipe.flow.mechanics import divergence, kinetic_energy, vorticity
+from calopipe.showers.cells import REFERENCE_GEOMETRY
+from training.configs import CONFIGS
 
 
 def test_frames_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -124,17 +126,35 @@ def test_a_rotation_has_vorticity_and_no_divergence() -> None:
     np.testing.assert_allclose(kinetic_energy(source, fluid), np.mean([(2**2 + 3**2) / 2, (4**2 + 3**2) / 2]))
 
 
-@pytest.mark.parametrize(("number", "frames"), [(0.2, 24), (0.17, 40), (0.23, 100)])
-def test_the_strouhal_number_is_that_of_the_street(number: float, frames: int) -> None:
-    signal = transverse(street(frames=frames, strouhal=number), solid_of(), GRID.cell_d)
-    assert strouhal(signal, GRID.interval_d) == pytest.approx(number, rel=5e-3)
-    assert np.isnan(strouhal(0.01 * signal, GRID.interval_d))
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, None),
+        ({"cell_d": 0.25 * (1 + 1e-8)}, None),
+        ({"cell_d": 0.25 * (1 + 3e-6)}, ("cell_d", "0.25", "0.250001")),
+        ({"shape": (16, 16)}, ("shape", "(32, 16)", "(16, 16)")),
+        ({"cell_d": 0.5}, ("cell_d", "0.25", "0.5")),
+        ({"interval_d": 0.6}, ("interval_d", "0.25", "0.6")),
+    ],
+)
+def test_grids_differ_in_what_is_named(changed: dict[str, object], expected: object) -> None:
+    assert GRID.difference(replace(GRID, **changed)) == expected
 
 
-def test_a_wake_that_has_not_begun_to_shed_is_told_apart() -> None:
-    def told(**of_street: float) -> str:
-        return unsettled(transverse(street(frames=60, **of_street), solid_of(), GRID.cell_d))
+def test_impossible_grids_are_refused() -> None:
+    with pytest.raises(InputError, match=r"grid: cell_d must be a positive number, found nan"):
+        replace(GRID, cell_d=float("nan"))
+    with pytest.raises(InputError, match=r"grid: shape must be two positive counts of cells, found \(32, 0\)"):
+        replace(GRID, shape=(32, 0))
+    for changed in ({"interval_d": 0.0}, {"cell_d": -1.0}, {"cell_d": float("inf")}, {"shape": (32, 16, 1)}):
+        with pytest.raises(InputError, match=next(iter(changed))):
+            replace(GRID, **changed)
+    assert replace(GRID, shape=(32, 1)).cells == 32
+    tiny = replace(GRID, cell_d=1e-9)
+    assert tiny.difference(replace(tiny, cell_d=2e-9)) == ("cell_d", "1e-09", "2e-09")
 
-    assert told() == ""
-    assert told(growth=0.2).startswith("the wake's swing still grows, from 0.76 to")
-    assert told(amplitude=0.01) == "the wake swings by 0.0099 U"
+
+def test_a_model_takes_datasets_of_its_own_field() -> None:
+    CONFIGS["fast"].check(REFERENCE_GEOMETRY)
+    with pytest.raises(InputError, match="the dataset holds pairs of frames, the model autoregressive is for showers"):
+        CONFIGS["fast"].check(GRID)

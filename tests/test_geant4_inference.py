@@ -151,10 +151,6 @@ def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10)
     return np.asarray(expected)
 
 
-def test_of_squares(program: Path, squares: tuple[Generator, Path]) -> None:
-    _check(program, *squares)
-
-
 def test_of_logarithms_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
     """Training leaves the level of the deposits' logarithms free."""
     generator = Generator(squares[1].parent / "model")

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers, observed, upright
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_showers, observed, upright
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Layer
@@ -223,19 +223,6 @@ def test_the_energy_of_a_cell_is_spread_evenly_over_it() -> None:
     assert lateral_shares(wide)[0].toarray()[8].tolist() == [0.25] * 4
 
 
-def test_a_turned_shower_of_rings_looks_the_same_but_for_its_place() -> None:
-    geometry = known()["calochallenge-2"]
-    showers = make_ring_showers(events=5, seed=1, geometry=geometry)
-    plain, turned = (
-        observed(replace(showers, cells=np.roll(showers.cells, shift, axis=1)), geometry) for shift in (0, 4)
-    )
-    for name, other in (("second_x_mm2", "second_y_mm2"), ("mean_x_mm", "mean_y_mm")):  # by a quarter of a circle
-        np.testing.assert_allclose(abs(turned.column(other)), abs(plain.column(name)), rtol=1e-6)
-    for name in ("r90_mm", "depth_x0", "hits", "sparsity", "last_third"):
-        np.testing.assert_allclose(turned.column(name), plain.column(name), rtol=1e-6)
-    np.testing.assert_allclose(turned.ring_energy, plain.ring_energy, rtol=1e-4, atol=1e-6)
-
-
 @pytest.mark.parametrize("geometry", [GRID, RING_GEOMETRY])
 def test_an_empty_shower_has_zeros_and_nothing_to_average(geometry: Geometry) -> None:
     cells = random_cells(geometry, 2)
@@ -290,22 +277,13 @@ def test_views_reach_as_far_as_the_cells_and_twelve_of_them_at_most() -> None:
         assert (edges[0], edges[-1], len(edges)) == (pytest.approx(-reach), pytest.approx(reach), bins + 1)
 
 
-def test_a_picture_is_of_a_shower_that_is_not_empty() -> None:
+@pytest.mark.parametrize("geometry", [SMALL_GEOMETRY, ALIKE], ids=["alike", "listed"])
+def test_a_picture_is_of_a_shower_that_is_not_empty(geometry: Geometry) -> None:
     showers = make_showers(events=4, seed=4)
-    table = observed(showers)
+    table = observed(showers, geometry)
     table.column("hits")[0] = 0
-    shown = pictures(showers.cells, table, SMALL_GEOMETRY, 2)
+    shown = pictures(showers.cells, table, geometry, 2)
     assert [picture.theta_rad for picture in shown] == showers.theta_rad[1:3].tolist()
     for picture, shower in zip(shown, showers.cells[1:3] * 0.02, strict=True):
         np.testing.assert_allclose(picture.side, shower.sum(axis=0), rtol=1e-5)
         np.testing.assert_allclose(picture.front, shower.sum(axis=2), rtol=1e-5)
-
-
-def test_pictures_of_listed_layers_are_those_of_layers_alike() -> None:
-    showers = make_showers(events=2, seed=4)
-    plain, listed = (
-        pictures(showers.cells, observed(showers, geometry), geometry, 2) for geometry in (SMALL_GEOMETRY, ALIKE)
-    )
-    for ours, theirs in zip(plain, listed, strict=True):
-        np.testing.assert_allclose(theirs.side, ours.side, rtol=1e-5)
-        np.testing.assert_allclose(theirs.front, ours.front, rtol=1e-5)

@@ -55,19 +55,8 @@ def farther_out(cells: FloatArray) -> FloatArray:
     return moved
 
 
-def thinned(cells: FloatArray) -> FloatArray:
-    """A fifth of the cells emptied, at equal energy."""
-    kept = cells * (np.random.default_rng(0).random(cells.shape) < 0.8)
-    factor = cells.sum(axis=(1, 2, 3)) / np.maximum(kept.sum(axis=(1, 2, 3)), 1e-9)
-    return (kept * factor[:, None, None, None]).astype(np.float32)
-
-
-def test_independent_showers_are_not_rejected_by_either_grade() -> None:
-    for grade in ("gan", "precision"):
-        assert not failed(judged(showers(2).cells, grade))
-
-
-def test_showers_turned_about_the_axis_are_the_same() -> None:
+def test_independent_showers_turned_about_the_axis_are_not_rejected() -> None:
+    """Nor therefore by the grade `gan`, whose tolerances are all wider."""
     rng = np.random.default_rng(0)
     cells = showers(2).cells.copy()
     for shower in cells:
@@ -76,24 +65,11 @@ def test_showers_turned_about_the_axis_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "name"),
-    [
-        (lambda cells: cells * np.float32(1.05), "Mean response"),
-        (scaled_layer, "Mean energy, layer 2"),
-        (farther_out, "Energy in rings about the axis"),
-        (thinned, "Mean number of hits"),
-    ],
-    ids=["scale", "layer", "radius", "thinned"],
+    ("fault", "name"), [(scaled_layer, "Mean energy, layer 2"), (farther_out, "Energy in rings about the axis")]
 )
 def test_a_fault_is_rejected_by_the_criterion_that_names_it(fault: object, name: str) -> None:
     assert callable(fault)
     assert name in failed(judged(fault(showers(2).cells)))
-
-
-def test_rings_are_named_in_mm_and_have_no_criterion_of_angle() -> None:
-    found = judged(showers(2).cells)
-    assert "Mean measured angle" not in found
-    assert "mm" in found["Energy in rings about the axis"].worst
 
 
 def write(path: Path, made: Showers) -> Path:

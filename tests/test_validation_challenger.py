@@ -47,20 +47,6 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
     assert against_incumbent(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
 
 
-def test_a_squared_distance_is_without_bias_and_scatters_as_its_resamples() -> None:
-    rng, error = np.random.default_rng(6), 0.05
-    for truth in (0.07, -0.07, 0.0):
-        squares = []
-        for value in rng.normal(truth, error, 2_000):
-            estimate = Estimate(value, error, 500, replicates=value + error * np.array([-1.0, 0.0, 1.0]))
-            found = _Distance.of(Measurement("a", "response", "all", "", 0.0, TOLERANCE, (estimate,), {}))
-            assert found is not None
-            squares.append(found.square)
-            if abs(value) > 2 * error:  # what lies farther from the target has the larger square
-                assert (found.scatter[0] > found.scatter[2]) == (value < 0)
-        assert np.mean(squares) == pytest.approx((truth / TOLERANCE) ** 2, abs=4 * np.std(squares) / math.sqrt(2_000))
-
-
 @pytest.mark.parametrize("side", [0, -1])
 def test_a_resample_that_falls_short_by_more_is_farther_also_where_only_a_deficit_counts(side: int) -> None:
     estimate = Estimate(0.8, 0.05, 500, replicates=np.array([0.75, 0.8, 0.85]))

@@ -24,7 +24,6 @@ from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from calopipe.verdict import Comparison, overall, read_verdict
-from validation.__main__ import main
 from validation.challenge.numbers import Asked
 from validation.compare import validate
 from validation.measure.observables import Observables
@@ -189,19 +188,6 @@ def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> N
     assert "Empty showers" in [each["name"] for each in document["hard_failures"]]
     assert document["criteria"] == []
     assert "nothing to draw" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    reference, candidate = (make_file(tmp_path / f"{seed}.h5", events=50, seed=seed) for seed in (1, 2))
-    arguments = ("--reference", reference, "--candidate", candidate, "--output", tmp_path / "out", "--grade", "gan")
-    with pytest.raises(SystemExit) as caught:
-        main([*map(str, arguments), "--require", "accepted"])
-    assert caught.value.code == 3
-    assert "report.html" in capsys.readouterr().out
-    verdict = read_verdict(tmp_path / "out" / "verdict.json")
-    assert (verdict["verdict"], verdict["paired"]) == ("inconclusive", False)
-    main([str(argument) for argument in arguments])
-    assert "verdict stands" in capsys.readouterr().out
 
 
 def test_an_empty_split(tmp_path: Path) -> None:

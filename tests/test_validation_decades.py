@@ -4,26 +4,20 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
-import h5py
 import numpy as np
 import pytest
 from judging import criteria_of
-from showers import RING_GEOMETRY, make_file, make_ring_showers, make_showers, observed
+from showers import RING_GEOMETRY, make_ring_showers, make_showers, observed
 
-from calopipe.errors import InputError
-from calopipe.showers.selection import Selection
-from validation.judge.faults import no_rise_with_energy
 from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Observables
-from validation.measure.pairing import require_comparable
-from validation.measure.sets import Samples, ShowerSet
+from validation.measure.sets import Samples
 from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins, histograms
 from validation.statistics.estimates import Pair, ratio_of_widths
-from validation.statistics.expected import AtEnergy, corrected_for_labels, pulls, responses
+from validation.statistics.expected import AtEnergy, pulls, responses
 from validation.statistics.resolution import Resolutions, curve, energy_edges
 
 
@@ -108,16 +102,6 @@ def test_the_errors_of_widths_are_those_of_the_average_kurtosis_over_all_showers
     measured = Resolutions.of(table, np.array([0.5, 2.0, 5.0, 10.0]))
     assert measured.width_error == pytest.approx(np.sqrt((kurtosis - 1) / (4 * np.array([100, 300, 100]))))
     assert measured.width[2] == 0
-
-
-def test_bins_of_decades_with_too_few_events_are_joined() -> None:
-    """Of a beam uniform in E, one in eleven showers is in the lower decade."""
-    energy = np.random.default_rng(0).uniform(1, 100, 30_000)
-    found = energy_bins(energy, 30_000)
-    assert 1 < len(found) < 4
-    assert min(int(each.holds(energy).sum()) for each in found) >= 0.8 * 7_000
-    few = np.repeat([1.0, 10.0, 100.0], 7_500)  # a beam of three energies
-    assert [each.label for each in energy_bins(few, 22_500)] == ["1 GeV", "10 GeV", "100 GeV"]
 
 
 def test_a_bin_that_is_full_does_not_count_for_the_thin_one_after_it() -> None:
@@ -330,41 +314,3 @@ def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     assert few["reason"].startswith("Bins with 50 showers: ")
     single = resolutions(toys(np.full(100, 50.0), a=0.2, b=0, c=0.01))
     assert single.width[0] == pytest.approx(math.sqrt(0.04 / 50 + 1e-4), rel=0.2)
-
-
-def test_the_labels_of_decades_are_taken_out_of_a_mean() -> None:
-    """Hits rise as E^0.8: two samples of other energies agree once corrected."""
-    tables = []
-    for low, high in ((1, 100), (2, 100)):
-        made = make_ring_showers(events=1_500, seed=low)
-        keep = (made.energy_gev >= low) & (made.energy_gev <= high)
-        table = observed(made, RING_GEOMETRY)[keep]
-        tables.append(table[~table.empty])
-    values = corrected_for_labels(lambda table: table.column("hits")[:, None], tables[0], tables[0])
-    raw = [table.column("hits").mean() for table in tables]
-    corrected = [values(table).mean() for table in tables]
-    assert raw[1] / raw[0] > 1.08
-    assert corrected[1] / corrected[0] == pytest.approx(1, abs=0.02)
-    some = corrected_for_labels(lambda table: table.column("hits")[:, None], tables[0][::3], tables[0])
-    assert some(tables[0]).mean() == pytest.approx(raw[0])  # whatever part the surface was fitted to
-
-
-def test_energies_that_are_shuffled_do_not_rise_over_decades() -> None:
-    tables = [toys(log_uniform(2_000, seed=seed), a=0.1, b=0, c=0.01, seed=seed) for seed in (1, 2)]
-    for table in tables:
-        table.scalars[:, 0] = table.column("response") * table.energy_gev
-    assert no_rise_with_energy(*tables) is None
-    shuffled = replace(tables[1], energy_gev=np.random.default_rng(0).permutation(tables[1].energy_gev))
-    assert no_rise_with_energy(tables[0], shuffled) is not None
-
-
-def test_a_beam_that_begins_lower_is_another_beam(tmp_path: Path) -> None:
-    """Half a GeV beside 1 to 100 GeV: within a few percent of the range, not of its logarithm."""
-    paths = [make_file(tmp_path / f"{name}.h5", events=400) for name in ("mc", "same", "lower")]
-    for path, first in zip(paths, (1.0, 1.05, 0.4), strict=True):
-        with h5py.File(path, "r+") as file:
-            file["energy"][:] = np.geomspace(first, 100, 400)
-    mine, same, lower = (ShowerSet.open([path], path.stem, Selection()) for path in paths)
-    require_comparable(mine, same)
-    with pytest.raises(InputError, match=r"energy outside the reference's 1 to 100 GeV, such as 0\.4"):
-        require_comparable(mine, lower)

@@ -40,16 +40,6 @@ def test_cells_beside_the_solid_do_not_count_as_divergence() -> None:
     assert measured.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
 
 
-def test_a_sine_has_its_energy_at_its_wavenumber() -> None:
-    x, cell_d, waves = np.arange(N) / N, 0.1, 6
-    velocity = np.zeros((N, 5, 2))
-    velocity[..., 1] = 3 + 2 * np.sin(2 * np.pi * waves * x + 0.3)[:, None]
-    wavenumber, energy = measured.energy_spectrum(velocity, cell_d)
-    assert wavenumber[energy.argmax()] == pytest.approx(waves / (N * cell_d))
-    assert energy.sum() == pytest.approx(2**2 / 4)  # half the mean square of the sine: the constant has no part
-    assert energy[[waves - 2, waves - 1, waves]].sum() == pytest.approx(energy.sum())
-
-
 def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
     """Of what alternates from cell to cell, by Parseval's theorem; an even number of cells has its wavenumber once."""
     velocity = np.zeros((16, 3, 2))

@@ -99,13 +99,6 @@ def test_a_reference_that_states_no_geometry_is_told_how_to(reference: Path) -> 
         judged(bare, reference)
 
 
-def test_values_in_another_unit_than_the_file_says_are_a_matter_of_the_response(reference: Path) -> None:
-    found = judged(reference, changed(reference.parent / "other.h5", ECAL=lambda cells: cells * 50))
-    (response,) = (each for each in found["criteria"] if each["key"] == "response")
-    assert (found["verdict"], response["verdict"]) == ("rejected", "fail")
-    assert response["value"] == pytest.approx(50, rel=0.02)
-
-
 @pytest.mark.parametrize(
     ("replaced", "message"),
     [
@@ -183,17 +176,13 @@ def test_each_option_of_the_command_line_is_passed_on(reference: Path, monkeypat
     main([*given, "--output", str(output), "--training-split", "test", "--grade", "gan", "--seed", "7",
           "--split", "validation", "--cut-gev", "0.25", "--on-bad-event", "skip", "--geometry", "cell_mm=3",
           "--split-file", "test=a.h5", "--dataset", str(reference.parent)])  # fmt: skip
-    main(["--reference", str(files[0]), "--candidate", str(files[1]), "--output", str(output)])
-    more, default = asked
+    (more,) = asked
     assert [list(more[name]) for name in names] == [[file] for file in files]
     selection = Selection(
         "validation", SplitRule.parse(["test=a.h5"]), 0.25, "skip", "cell_mm=3", memory=reference.parent
     )
     assert {name: more[name] for name in ("training_split", "grade", "seed", "selection", "challenge")} == {
         "training_split": "test", "grade": "gan", "seed": 7, "selection": selection, "challenge": None,
-    }  # fmt: skip
-    assert {name: default[name] for name in ("training_split", "grade", "seed", "selection")} == {
-        "training_split": "train", "grade": "precision", "seed": 1, "selection": Selection(),
     }  # fmt: skip
 
 
@@ -317,46 +306,6 @@ def test_the_document_says_what_was_seen_of_all_sets(reference: Path, monkeypatc
     assert (found["inputs"]["code_version"], found["grade"]["name"]) == (_code_version(), "precision")
 
 
-def test_one_shower_decides_nothing(reference: Path) -> None:
-    one = write_file(reference.parent / "one.h5", make_showers(events=EVENTS, seed=1)[:1])
-    found = judged(reference, one)
-    assert found["verdict"] == "inconclusive"
-    assert all(each["interval"] is None for each in found["criteria"])
-    with pytest.raises(InputError, match="outside the reference's"):  # what one shower spans is no beam
-        judged(one, reference)
-
-
-def test_a_reference_without_energy(reference: Path) -> None:
-    zeros = changed(reference.parent / "zeros.h5", ECAL=lambda cells: cells * 0)
-    with pytest.raises(InputError, match=r"none of the 60 showers .* is in it and holds energy; give more files"):
-        judged(zeros, reference)
-    in_gev = changed(reference.parent / "gev.h5", ECAL=lambda cells: cells * np.float32(0.02))  # which it does not say
-    with pytest.raises(InputError, match=r"none of the 60 showers .* above the cut of 0.2 GeV.*file_unit_gev"):
-        validate([in_gev], [reference], reference.parent / "out", selection=Selection(cut_gev=0.2))
-
-
-def test_showers_without_energy_are_left_out_and_counted(reference: Path) -> None:
-    def every_other(cells: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        cells[::2] = 0
-        return cells
-
-    found = judged(reference, changed(reference.parent / "half.h5", ECAL=every_other))
-    assert found["empty"] == {"reference": 0, "candidate": 30}
-    assert [each["name"] for each in found["hard_failures"]] == ["Empty showers"]
-    assert {each["events"] for each in found["criteria"]} == {30}
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, -1.0])
-def test_bad_cells_are_an_error_in_the_reference_and_a_finding_in_the_candidate(reference: Path, value: float) -> None:
-    bad = changed(reference.parent / "bad.h5", ECAL=with_fourth(value))
-    found = judged(reference, bad)
-    assert [(each["name"], each["count"]) for each in found["hard_failures"]] == [("NaN or negative cells", 1)]
-    (response,) = (each for each in found["criteria"] if each["key"] == "response")
-    assert response["value"] == pytest.approx(1, rel=0.01)  # the others are judged all the same
-    with pytest.raises(InputError, match="event 3: ECAL holds"):
-        judged(bad, reference)
-
-
 def test_the_command_line_says_so_in_one_line(reference: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cut_short = reference.parent / "cut_short.h5"
     cut_short.write_bytes(reference.read_bytes()[:-500])
@@ -369,7 +318,7 @@ def test_the_command_line_says_so_in_one_line(reference: Path, capsys: pytest.Ca
     assert not (reference.parent / "out").exists()
 
 
-@pytest.mark.parametrize(("events", "candidate", "incumbent", "training"), [(45, 45, 45, 100), (300, 3, 400, 9)])
+@pytest.mark.parametrize(("events", "candidate", "incumbent", "training"), [(45, 45, 45, 100), (300, 1, 400, 9)])
 def test_few_showers_leave_figures_out_and_no_number_that_is_none(
     tmp_path: Path, events: int, candidate: int, incumbent: int, training: int
 ) -> None:

@@ -65,23 +65,6 @@ def test_slices_that_hold_next_to_nothing_can_be_left_out() -> None:
     assert by_energy[0] < 0.1 < by_energy[1] == pytest.approx(0.4, abs=0.05)
 
 
-def test_a_set_against_itself_is_zero() -> None:
-    showers = profiles(make_showers(events=10))
-    assert metric(showers, showers, bins=EVERYTHING, least_events=10)["value"] == 0
-
-
-def test_no_figure_where_a_bin_is_thin() -> None:
-    showers = profiles(make_showers(events=200))
-    found = metric(showers, showers)
-    assert found["value"] is None
-    assert found["position"] is None
-    assert len(found["bins"]) == len(REFERENCE_BINS) == 9
-    for chosen, described in zip(REFERENCE_BINS, found["bins"], strict=True):
-        inside = (abs(showers.energy_gev - chosen.energy_gev) <= 5) & (abs(showers.theta_rad - chosen.theta_rad) <= 0.1)
-        assert described["reference"] == inside.sum()
-        assert described["value"] is None
-
-
 def one_cell(
     energy_gev: list[float], x: list[list[float]], layers: list[list[float]], angle: list[float], theta: float = 1.0
 ) -> Profiles:

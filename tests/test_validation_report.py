@@ -22,7 +22,7 @@ from validation.measure.pictures import Picture
 from validation.report import page as report
 from validation.report import plots as drawing
 from validation.report.curves import Curve, Frame, Summary, _edges, _in_bins, _label_edges, mean_in_bin, summarise
-from validation.report.page import large, why_undecided
+from validation.report.page import why_undecided
 from validation.report.plots import Plot, draw_all, draw_pairs, draw_relative, lower_range
 from validation.report.summary import summary
 
@@ -60,7 +60,10 @@ def test_distributions_are_histograms_with_open_ends(name: str) -> None:
     share = np.histogram(table(2).column(name), edges)[0] / EVENTS
     np.testing.assert_allclose(curve.candidate[0], share)
     np.testing.assert_allclose(curve.candidate[1], np.sqrt(share * (1 - share) / EVENTS))
-    assert share.sum() == pytest.approx(1)
+    if name == "response":
+        assert len(edges) == 16  # the root of the showers
+        values, ends = np.concatenate([table(seed).column(name) for seed in (1, 2)]), curve.frame.edges[[0, -1]]
+        assert [(values < ends[0]).sum(), (values > ends[1]).sum()] == [3, 3]  # half a percent of 480
 
 
 def test_response_and_resolution_against_energy() -> None:
@@ -74,22 +77,6 @@ def test_response_and_resolution_against_energy() -> None:
         assert width.reference[0][k] == pytest.approx(inside.std(ddof=1) / inside.mean())
         assert width.reference[1][k] == pytest.approx(width.reference[0][k] / math.sqrt(2 * len(inside)))
     assert whole().factor == pytest.approx(table(1).energy_gev.max() / table(1).energy_gev.min())
-
-
-def test_curves_are_framed_by_what_they_are_drawn_against() -> None:
-    frames = {name: curve.frame for name, curve in whole().curves.items()}
-    against = {name: (frame.group, frame.below) for name, frame in frames.items() if "against" in name}
-    energy = ("Energy", "ratio")
-    assert against == {
-        "response_against_energy": energy, "resolution_against_energy": energy,
-        "angle_against_angle": ("Angle", "difference"),
-    }  # fmt: skip
-    assert [name for name, frame in frames.items() if frame.trimmed] == ["spectrum"]
-    assert not any(frame.log_x for frame in frames.values())
-    response = frames["response"].edges
-    assert len(response) == 16  # the root of the showers
-    values = np.concatenate([table(seed).column("response") for seed in (1, 2)])
-    assert [int((values < response[0]).sum()), int((values > response[-1]).sum())] == [3, 3]  # half a percent of 480
 
 
 def test_decades_of_energy_have_bins_equal_in_the_logarithm_as_many_as_the_smaller_set_fills() -> None:
@@ -124,15 +111,6 @@ def test_bins_of_a_label_are_narrow_at_the_ends_and_hold_twice_what_a_point_need
     np.testing.assert_allclose(_label_edges(np.array([100.0, 200.0]), events, False), edges)
     logarithms = np.log(_label_edges(np.exp(np.array([100.0, 200.0]) / 50), events, True)) * 50
     np.testing.assert_allclose(logarithms, edges)
-
-
-def test_a_fault_at_one_end_is_seen_there_alone() -> None:
-    mine, theirs = table(1, 600), table(2, 600)
-    scalars = theirs.scalars.copy()
-    scalars[theirs.energy_gev > 193, 1] *= 1.2  # the response
-    curve = summarise(mine, replace(theirs, scalars=scalars), SMALL_GEOMETRY).curves["response_against_energy"]
-    value, error = curve.relative()
-    assert (value - 1.96 * error > 1.1).tolist() == [False] * (len(value) - 1) + [True]
 
 
 def test_one_value_for_all_has_a_bin_about_it() -> None:
@@ -172,11 +150,6 @@ def test_every_bin_of_a_count_holds_as_many_whole_numbers() -> None:
 
 
 def test_a_bin_with_few_showers_has_no_point() -> None:
-    energy = np.where(np.arange(EVENTS) < 5, 100.0, table(1).energy_gev / 10 + 180)
-    lonely = replace(table(1), energy_gev=energy)
-    curve = summarise(lonely, lonely, SMALL_GEOMETRY).curves["response_against_energy"]
-    assert np.isnan(curve.reference[0][0])
-    assert np.isfinite(curve.reference[0][-1])
     bins = [180.0, 190.0, 200.0]
     for least, showers in ((True, 20), (False, 19)):
         label = np.repeat([185.0, 195.0], [showers, 30])
@@ -218,11 +191,9 @@ def test_points_beyond_the_lower_panel_are_triangles_at_its_edge() -> None:
 def test_the_range_of_the_lower_panel() -> None:
     assert lower_range(curve_of([1.0] * 5, [1.0] * 5, error=0.0)) == pytest.approx((0.98, 1.02))
     assert lower_range(curve_of([1.0] * 5, [1.1] * 5, error=0.0)) == pytest.approx((0.88, 1.12))
-    assert lower_range(curve_of([1.0] * 5, [3.0] * 5, error=0.0)) == pytest.approx((0.0, 3.4))
     assert lower_range(curve_of([0.0] * 5, [1.0] * 5)) == (0.0, 2.0)
     angles = curve_of([90.0] * 5, [92.0] * 5, error=0.0, below="difference")
     assert lower_range(angles) == pytest.approx((-2.4, 2.4))
-    assert lower_range(curve_of([90.0] * 5, [90.0] * 5, error=0.0, below="difference")) == pytest.approx((-0.5, 0.5))
     assert lower_range(curve_of([1.0] * 5, [1.0] * 5, error=0.1))[1] == pytest.approx(1 + 1.2 * math.hypot(0.1, 0.1))
     spread = [1.05] * 11 + [1.2] * 8 + [1.9] * 2  # the last two are more than a tenth of none
     assert lower_range(curve_of([1.0] * 21, spread, error=0.0)) == pytest.approx((0.76, 1.24))
@@ -232,9 +203,9 @@ def test_the_range_of_the_lower_panel() -> None:
         assert lower_range(tail)[1] == pytest.approx(end)
 
 
-def drawn(curve: Curve, *scales: Any, laws: dict[str, Any] | None = None) -> Figure:
+def drawn(curve: Curve, *scales: Any) -> Figure:
     figure = Figure()
-    drawing._draw(figure, curve, scales, laws or {})
+    drawing._draw(figure, curve, scales, {})
     return figure
 
 
@@ -255,26 +226,6 @@ def test_a_curve_is_drawn_from_its_first_edge_to_its_last_and_a_spectrum_as_far_
     assert far == pytest.approx((9.7, 11.8))  # what is far from zero fills its panel
 
 
-def test_laws_are_drawn_in_the_colours_of_their_sets() -> None:
-    term = {"terms": {"a": {"value": 0.1}}}
-    curve = curve_of([0.1, 0.1], [0.1, 0.1])
-    curve = replace(curve, frame=replace(curve.frame, edges=np.array([1.0, 10.0, 100.0])))
-    axis = drawn(curve, "linear", laws={"reference": term, "candidate": {"terms": {}}}).axes[0]
-    assert axis.get_xscale() == "linear"
-    logarithmic = replace(curve, frame=replace(curve.frame, log_x=True))
-    assert drawn(logarithmic, "linear").axes[-1].get_xscale() == "log"
-    (law,) = (line for line in axis.lines if len(line.get_xdata()) == 100)
-    assert law.get_color() == drawing._MC
-
-
-def test_energies_are_named_at_1_2_and_5_or_over_many_decades_at_1() -> None:
-    for high, named in ((1e3, {1, 2, 5, 10, 20, 50, 100}), (1e4, {1, 10, 100})):
-        axis = Figure().subplots()
-        axis.set_xlim(1, high)
-        drawing._log_energies(axis)
-        assert {round(value, 6) for value in axis.get_xticks() if 1 <= value <= 100} == named
-
-
 def test_each_coefficient_stands_below_and_beside_the_names_of_its_pair() -> None:
     matrix = np.array([[1.0, 0.25, -0.5], [0.25, 1.0, 0.75], [-0.5, 0.75, 1.0]])
     figure = Figure()
@@ -290,7 +241,7 @@ def test_all_that_is_drawn_is_given_what_belongs_to_it(monkeypatch: pytest.Monke
     painted: list[dict[str, Any]] = []
 
     def noted(paint: Any, height: float) -> bytes:
-        painted.append(paint.keywords | {"height": height})
+        painted.append(paint.keywords)
         return b""
 
     monkeypatch.setattr(drawing, "png", noted)
@@ -299,49 +250,28 @@ def test_all_that_is_drawn_is_given_what_belongs_to_it(monkeypatch: pytest.Monke
     *curves, expected, given, difference = painted
     with_laws = [plot.title for plot, made in zip(plots, curves, strict=False) if made["laws"] is fits]
     assert with_laws == ["Resolution against energy"]
-    assert {len(made["scales"]): made["height"] for made in curves} == {1: 4.4, 2: 6.2}
     assert expected["matrix"] is whole().reference
     assert given["matrix"] is whole().candidate
     np.testing.assert_allclose(difference["matrix"], whole().candidate - whole().reference)
-    assert difference["reach"] == pytest.approx(np.nanmax(np.abs(whole().candidate - whole().reference)))
-    assert [made["title"] for made in painted[-3:]] == [plot.title for plot in plots[-3:]]
-    list(draw_all(replace(whole(), candidate=whole().reference), fits))
-    assert painted[-1]["reach"] == 0.1  # differences of rounding are not drawn in full colours
-
-
-def test_the_overview_has_six_curves_of_which_the_spectrum_is_logarithmic(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown: list[tuple[str, str]] = []
-    monkeypatch.setattr(drawing, "_draw", lambda _, curve, scales: shown.append((curve.frame.title, *scales)))
-    rings = replace(whole(), curves={name: c for name, c in whole().curves.items() if name != "angle_against_angle"})
-    for summary_of, last in ((whole(), "Measured angle"), (rings, "Radial profile")):
-        shown.clear()
-        drawing.overview(summary_of)
-        assert [title for title, scale in shown if scale == "log"] == ["Hit energies"]
-        assert (len(shown), shown[-1][0]) == (6, last)
 
 
 def test_anything_can_be_drawn() -> None:
-    """Two showers of one energy and angle, the candidate's alike: hardly a bin has a point, and none has an error."""
+    """Two showers of one energy and angle, the candidate's alike: hardly a bin has a point, and none has an error.
+
+    And curves of rings, which have no angle.
+    """
     mine = replace(table(3)[:2], energy_gev=np.full(2, 100.0), theta_rad=np.full(2, 1.5))
     alike = mine[np.zeros(2, dtype=int)]
     found = summarise(mine, alike, SMALL_GEOMETRY)
-    plots = list(draw_all(found, {}))
-    assert len(plots) == len(found.curves) + 3  # and of correlations
+    plots = [*draw_all(found, {}), *draw_pairs([picture(100, 90)], [picture(120, 80)], SMALL_GEOMETRY)]
+    assert len(plots) == len(found.curves) + 4  # and of correlations, and single showers
     assert all(plot.png.startswith(b"\x89PNG") for plot in plots)
+    drawing.overview(replace(whole(), curves={name: c for name, c in whole().curves.items() if "angle" not in name}))
 
 
 def picture(energy_gev: float, theta_deg: float) -> Picture:
     nx, ny, nz = SMALL_GEOMETRY.shape
     return Picture(energy_gev, math.radians(theta_deg), np.ones((ny, nz)), np.ones((nx, ny)))
-
-
-def test_the_first_showers_of_both_sets_are_drawn() -> None:
-    (plot,) = draw_pairs([picture(100, 90)], [picture(120, 80), picture(110, 70)], SMALL_GEOMETRY)
-    assert (plot.group, plot.title) == ("Single showers", "100 GeV, 90 degrees")
-    assert [drawing._gev(picture(energy, 90)) for energy in (10.0, 9.96, 1.25, 0.5)] == [
-        "10 GeV", "10.0 GeV", "1.2 GeV", "0.5 GeV",
-    ]  # fmt: skip
-    assert plot.png.startswith(b"\x89PNG")
 
 
 def test_single_showers_stand_under_their_names_with_colours_down_to_a_ten_thousandth() -> None:
@@ -351,11 +281,7 @@ def test_single_showers_stand_under_their_names_with_colours_down_to_a_ten_thous
     figure = Figure()
     drawing._display(figure, (faint, bright), SMALL_GEOMETRY)
     left, right = figure.axes[:2]
-    assert [axis.get_title(loc="left").split("\n") for axis in (left, right)] == [
-        ["Monte Carlo", "100 GeV, 90°"],
-        ["Candidate", "120 GeV, 80°"],
-    ]
-    assert [axis.get_xlabel() for axis in figure.axes[:4]] == ["z [mm]"] * 2 + ["x [mm]"] * 2
+    assert left.get_title(loc="left") == "Monte Carlo\n100 GeV, 90°"
     meshes = [axis.collections[0] for axis in (left, right)]
     np.testing.assert_array_equal(figure.axes[3].collections[0].get_array(), front.T)  # x across
     assert [mesh.get_clim() for mesh in meshes] == [pytest.approx((1e-3, 10))] * 2
@@ -410,7 +336,7 @@ LIKENESS: dict[str, Any] = {
                 "interval": [0.0, 1.0], "outcome": outcome,
             }
             for name, difference, outcome in (
-                ("Alike", 9.0, "no significant difference"), ("A little", -0.1, "better"), ("Much", 0.5, "worse")
+                ("Alike", 9.0, "no significant difference"), ("A little", 0.1, "worse"), ("Much", -0.5, "better")
             )
         ],
     },
@@ -460,16 +386,20 @@ def test_showers_below_a_cut_are_not_said_to_be_without_energy() -> None:
 
 
 def test_the_page_shows_each_part_of_the_document() -> None:
-    shown = text(report.page(document(**LIKENESS), []))
+    undecided = criterion("A", verdict="inconclusive", interval=[1.02, 1.08], events_needed=2_345)
+    more = {name: [{"file": f"{name}.h5", "sha256": "ab" * 32, "events": 9}] for name in ("incumbent", "training")}
+    given = LIKENESS | {"criteria": [undecided], "inputs": document()["inputs"] | more}
+    shown = text(report.page(document(**given), []))
     for expected in (
+        "outside, but the stricter interval is not: 0.99 to 1.01; about 2,300 showers would decide",
+        "Incumbent incumbent.h5 9",
+        "Training training.h5 9",
         "FPD x 1000 123.4 ± 4.2 2",
         "KPD x 1000 too few showers",
         "AUC on observables 0.71 0.7 to 0.72 0.002 1e-09",
         "Coverage, all showers 0.93 0.91 to 0.95 0.951",
         "1.23 % (95 % interval 0.7 % to 2 %, p 0.3) lie nearer to one of 8,000 showers",
         "Against the incumbent: worse Difference 0.31 , 95 % interval 0.1 to 0.5",
-        "arXiv 2410.21611",
-        "separation power",
         "Seed 7.",
         "nothing to draw",
     ):
@@ -485,30 +415,19 @@ def test_what_the_document_does_not_hold_is_left_out() -> None:
             assert word not in shown
 
 
-def test_an_undecided_row_says_what_keeps_it_so() -> None:
-    outside = criterion(
-        "A", verdict="inconclusive", interval=[1.02, 1.08], strict_interval=[1.001, 1.099], events_needed=2_345
-    )
-    shown = text(report.page(document(criteria=[outside]), []))
-    assert "outside, but the stricter interval is not: 1.001 to 1.099; about 2,300 showers would decide" in shown
-
-
 def test_the_page_is_for_those_who_did_not_write_it() -> None:
-    """Sizes in words with few digits, no names that only this program has, what to do, and who made the showers."""
+    """Sizes in words with few digits, what to do, and who made the showers."""
     thick = Layer(9.571428571428571, 1.1234567, (2, 3), size_mm=(25.2, 18.0))
     geometry = Geometry.of_layers([thick, thick, Layer(7, 1, (1, 1), size_mm=(5, 5))], 1)
     files = [{"file": "g.h5", "sha256": "ab" * 32, "events": 9, "made_by": "autoregressive, 1,600 steps"}]
     inputs = document()["inputs"] | {"candidate": files, "geometry": geometry.to_json()}
-    page = report.page(document(inputs=inputs, verdict="rejected"), [])
-    shown = text(page)
+    shown = text(report.page(document(inputs=inputs, verdict="rejected"), []))
     assert (
         "Geometry: 2 layers of 2 x 3 cells of 25.2, 18 mm, 9.57143 mm and 1.123 X0 thick; "
         "1 layer of 1 x 1 cells of 5, 5 mm, 7 mm and 1 X0 thick; 1 in a file is 1 GeV." in shown
     )
     assert "Candidate: g.h5 (autoregressive, 1,600 steps)." in shown
     assert "What may help: more steps" in shown
-    assert "summed (P + E + A): not computed, for want of showers." in shown
-    assert "(scaled)" not in shown
     assert "What may help" not in text(report.page(document(verdict="accepted"), []))
 
 
@@ -521,11 +440,6 @@ def test_the_distances_of_unpaired_halves_are_not_set_beside_paired_ones() -> No
     assert "(unpaired)" not in shown[False]
 
 
-def test_numbers_without_an_exponent() -> None:
-    assert [large(value) for value in (1000, -1234.4, 999.96, 0.0, None)] == ["1,000", "-1,234", "1000", "0", "none"]
-    assert [large(value, 1000) for value in (1.5, -0.25)] == ["1,500", "-250"]
-
-
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -533,7 +447,6 @@ def test_numbers_without_an_exponent() -> None:
         ({"events_needed": 1_000}, ""),
         ({"events_needed": 11, "events": 9}, "about 11 showers would decide"),
         ({"events_needed": 1_000_000}, "more than 1,000,000 showers would decide"),
-        ({"interval": [0.9, 0.95]}, "outside, but the stricter interval is not: 0.99 to 1.01"),
         (
             {"interval": [0.9, 0.95], "tolerance": [0.99, None]},
             "outside, but the stricter interval is not: 0.99 to 1.01",
@@ -549,20 +462,6 @@ def test_why_a_row_is_undecided(changed: dict[str, Any], reason: str) -> None:
     assert why_undecided(criterion("A", **{"verdict": "inconclusive"} | changed), "showers") == reason
 
 
-def test_the_criteria_that_decide_most_come_first() -> None:
-    rows = [{"outcome": "worse", "difference": size} for size in (0.1, -0.9, None, 0.4, 0.3, 0.2)]
-    alike = [{"outcome": "no significant difference", "difference": size} for size in (9.0, 8.0)]
-    order = report._most_different([*alike, *rows])
-    assert [row["difference"] for row in order] == [-0.9, 0.4, 0.3, 0.2, 0.1, None]
-
-
-def test_the_files_of_every_set_are_listed_under_its_name() -> None:
-    files = {name: [{"file": f"{name}.h5", "sha256": "ab" * 32, "events": 9}] for name in ("incumbent", "training")}
-    shown = text(report.page(document(inputs=document()["inputs"] | files), []))
-    assert re.search(r"Incumbent:? incumbent\.h5", shown)
-    assert re.search(r"Training:? training\.h5", shown)
-
-
 def test_criteria_are_grouped_by_their_bin() -> None:
     criteria = [
         criterion("Bad", verdict="fail", bin="150 to 200 GeV"),
@@ -576,22 +475,18 @@ def test_criteria_are_grouped_by_their_bin() -> None:
     ]
 
 
-def test_the_summary_tells_how_alike_the_sets_are() -> None:
-    lines = summary(document(**LIKENESS)).splitlines()
-    assert "- FPD x 1000: 123.4 (0 is perfect)" in lines
-    assert "- AUC of a classifier: observables 0.71 (0.5 is perfect)" in lines
-    assert "- Coverage, relative to Monte Carlo's own: 0.93 (1 is perfect)" in lines
-    assert (
-        "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer" in lines
-    )
-    assert "FPD" not in summary(document())
-
-
-def test_the_summary_has_the_worst_criteria_and_all_hard_failures() -> None:
+def test_the_summary_has_the_worst_criteria_all_hard_failures_and_how_alike_the_sets_are() -> None:
     failures = [{"name": "NaN", "detail": "in <a>_b | c & d"}]
     rows = [criterion(f"Criterion {k}", interval=[0.995, 1.0051]) for k in range(12)]
     told = document(criteria=rows, hard_failures=failures, paired=True, events={"reference": 1_000, "candidate": 3_000})
-    lines = summary(told).splitlines()
+    lines = summary(told | LIKENESS).splitlines()
+    for line in (
+        "- FPD x 1000: 123.4 (0 is perfect)",
+        "- AUC of a classifier: observables 0.71 (0.5 is perfect)",
+        "- Coverage, relative to Monte Carlo's own: 0.93 (1 is perfect)",
+        "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer",
+    ):
+        assert line in lines
     assert "Grade precision; 3,000 showers against 1,000 of the reference, paired." in lines
     assert r"- **NaN**: in &lt;a&gt;\_b \| c &amp; d" in lines
     listed = [line for line in lines if line.startswith("| Criterion")]

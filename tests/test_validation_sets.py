@@ -1,9 +1,14 @@
-"""One pass over a set: the same table piece by piece as at once, and what is left out or counted on the way."""
+"""One pass over a set: the same table piece by piece as at once, and what is left out or counted on the way.
+
+And the table on disk, against the same rows in memory.
+"""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,12 +21,12 @@ from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
 from validation.measure import sets
 from validation.measure.observables import Observables
-from validation.measure.sets import COUNT, ShowerSet, measure
+from validation.measure.sets import COUNT, PIECE_SHOWERS, ShowerSet, Subset, Table, Tables, measure, samples, selected
 
 
-def assert_same(first: Observables, second: Observables) -> None:
+def assert_same(first: Observables, second: Observables, rtol: float = 0) -> None:
     for field in fields(Observables):
-        np.testing.assert_allclose(getattr(first, field.name), getattr(second, field.name), rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(getattr(first, field.name), getattr(second, field.name), rtol=rtol, atol=rtol / 1e3)
 
 
 def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +46,7 @@ def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.
         good = rule.mask("train", file.path.name, digests) & np.isfinite(made.cells).all(axis=(1, 2, 3))
         digested.append(Hits.of(made.cells[good & made.cells.any(axis=(1, 2, 3))]).digests())
         parts.append(observed(made[good]))
-    assert_same(found.table[:], Observables.joined(parts))
+    assert_same(found.table[:], Observables.joined(parts), rtol=1e-6)
     np.testing.assert_array_equal(found.digests, np.concatenate(digested))
     assert len(found.digests) < len(found.table)
     assert [picture.energy_gev for picture in found.gallery] == parts[0].energy_gev[:150].tolist()
@@ -60,7 +65,7 @@ def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path, monkeypatch: p
     counted = measure(ShowerSet.open([path], "candidate", Selection(bad_event=COUNT)))
     assert (len(counted.table), counted.bad, counted.first_bad) == (140, 2, "event 107 of bad.h5")
     clean = np.where(np.isfinite(made.cells) & (made.cells >= 0), made.cells, 0)
-    assert_same(counted.table[:], observed(replace(made, cells=clean)))
+    assert_same(counted.table[:], observed(replace(made, cells=clean)), rtol=1e-6)
     shown = [picture.side.sum() for picture in counted.gallery]
     np.testing.assert_allclose(shown, clean.sum(axis=(1, 2, 3)) * SMALL_GEOMETRY.file_unit_gev, rtol=1e-5)
 
@@ -90,3 +95,89 @@ def test_monte_carlo_of_which_every_label_is_bad_is_an_error(tmp_path: Path) -> 
         ShowerSet.open([path], "Monte Carlo", Selection(bad_event="skip"))
     with pytest.raises(InputError, match=r"event 0: energy is nan.*leave such showers out of the file"):
         ShowerSet.open([path], "candidate", Selection(bad_event=COUNT))
+
+
+def few(events: int = 300, seed: int = 0) -> Observables:
+    showers = make_showers(events=events, seed=seed)
+    showers.cells[3] = 0
+    return observed(showers)
+
+
+def many(rows: Observables, times: int) -> Observables:
+    return Observables.joined([rows] * times)
+
+
+def test_what_is_read_is_what_was_written() -> None:
+    rows = few()
+    table = Table([rows[:100], rows[100:130], rows[130:]])
+    assert len(table) == 300
+    assert_same(table[:], rows)
+    assert_same(table[120:140], rows[120:140])
+    assert_same(table[np.array([0, 3, 299])], rows[np.array([0, 3, 299])])
+    assert len(table[np.array([], dtype=np.intp)]) == len(table[5:5]) == 0
+    np.testing.assert_array_equal(table.empty, rows.empty)
+    np.testing.assert_array_equal(table.theta_rad, rows.theta_rad)
+
+
+def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
+    rows = many(few(), 40)  # six times what is read at once
+    table = Table([rows])
+    assert len(rows) == 6 * PIECE_SHOWERS
+    assert_same(table[:], rows)
+    chosen = np.array([1, 2, 9_000, 11_999])
+    assert_same(table[chosen], rows[chosen])
+    selection = Subset(table, np.arange(0, 12_000, 3))
+    assert_same(selection[:], rows[::3])
+    assert_same(Subset(selection, np.array([5, 7]))[:], rows[[15, 21]])
+    np.testing.assert_array_equal(selection.energy_gev, rows.energy_gev[::3])
+    np.testing.assert_array_equal(selection.empty, rows.empty[::3])
+
+
+@pytest.mark.parametrize(("per_event", "showers"), [(0, 60), (1, 60), (3, 900), (3, 310)])
+def test_samples_keep_partners_together(per_event: int, showers: int) -> None:
+    reference, candidate = few(), many(few(seed=1), max(per_event, 2))[: 300 * max(per_event, 2)]
+    ours, theirs, copies = samples(Tables(reference, candidate, per_event), showers, np.random.default_rng(0))
+    assert len(ours) == min(showers, 300)
+    assert copies == (1 if showers == 310 else per_event)
+    assert len(theirs) == len(ours) * max(copies, 1)
+    place = {energy: index for index, energy in enumerate(reference.energy_gev)}
+    chosen = [place[energy] for energy in ours.energy_gev]
+    assert chosen == sorted(set(chosen))
+    if per_event:
+        assert_same(theirs, candidate[(np.array(chosen)[:, None] * per_event + np.arange(copies)).reshape(-1)])
+    everything = samples(Tables(reference, reference, 1), 10_000, np.random.default_rng(0))
+    assert_same(everything.reference, reference)
+
+
+def test_unpaired_samples_are_of_each_set_and_no_row_twice() -> None:
+    reference, candidate = few(), few(120, seed=1)
+    ours, theirs, copies = samples(Tables(reference, candidate, 0), 100, np.random.default_rng(0))
+    assert (len(ours), len(theirs), copies) == (100, 100, 0)
+    for drawn, rows in ((ours, reference), (theirs, candidate)):
+        places = np.searchsorted(np.sort(rows.energy_gev), drawn.energy_gev)
+        assert len(set(places.tolist())) == 100
+        order = [rows.energy_gev.tolist().index(energy) for energy in drawn.energy_gev]
+        assert order == sorted(order)
+    assert order != list(range(100))
+
+
+def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    file = SimpleNamespace(write=full, close=lambda: None)
+    monkeypatch.setattr("validation.measure.sets.tempfile.TemporaryFile", lambda: file)
+    with pytest.raises(OSError, match=r"No space left on device: .*\(TMPDIR\)"):
+        Table([few(10)])
+
+
+def test_showers_at_the_cut_count_as_empty_and_rows_are_selected_from_a_selection() -> None:
+    rows = few()
+    visible = rows.column("visible_gev")
+    table = Table([rows])
+    table.empty |= visible <= np.median(visible)
+    np.testing.assert_array_equal(table.empty, visible <= np.median(visible))
+    kept = selected(selected(table, ~table.empty), np.arange(150) % 2 == 0)
+    assert_same(kept[:], rows[np.flatnonzero(visible > np.median(visible))[::2]])
+    assert selected(table, np.ones(300, dtype=np.bool_)) is table
+    assert len(Table([])) == 0

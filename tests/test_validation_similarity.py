@@ -91,15 +91,6 @@ def test_the_classifier_is_given_the_energies_of_a_wide_beam_and_the_partners(
     assert of_coverage == [2]
 
 
-def test_too_few_showers_have_no_figures_and_no_errors() -> None:
-    few, none = table(1)[:4], table(1)[:0]
-    for candidate in (few, none):
-        found = similarity(Samples(few, candidate, 0), rng=np.random.default_rng(0))
-        assert found["distances"]["fpd"]["value"] is None
-        assert found["classifier"]["cells"]["value"] is None
-        assert found["neighbours"]["coverage"]["value"] is None
-
-
 def learned(table: Observables) -> Measured:
     return Measured(Table([table]), hashes(table), 0, "", ())
 
