@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
+from showers import CYLINDER, SMALL_GEOMETRY, make_dataset, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
@@ -23,11 +23,7 @@ from calopipe.showers.hits import Hits, event_digests, flaws_of_hits, flaws_of_l
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import read_manifest
-from preprocessing.manifest import Manifest
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits
-from preprocessing.showers.inputs import discover
-from preprocessing.showers.manifest import Settings
 from training.asked.conditions import LabelsAlone
 from training.configs import named_config
 from training.fit import fit
@@ -41,16 +37,10 @@ def _labels(events: int) -> dict[str, Any]:
     return {"phi": rng.uniform(-0.5, 0.5, events).astype(np.float32), "pdg": KINDS[rng.integers(0, 3, events)]}
 
 
-def _dataset(folder: Path, *files: Path, geometry: str = "") -> Manifest:
-    selection = Selection(geometry=geometry)
-    found = discover([str(file) for file in files], selection.geometry)
-    return preprocess(found, folder, Settings(selection, shard_events=20))
-
-
 def test_records_and_manifest_hold_the_labels_of_the_file(tmp_path: Path) -> None:
     labels = _labels(60)
     path = write_file(tmp_path / "a.h5", make_showers(events=60), **labels)
-    manifest = _dataset(tmp_path / "ds", path)
+    manifest = make_dataset(tmp_path / "ds", path, shard_events=20)
     expected = LabelRange((labels["phi"].min(), labels["phi"].max()), (-211, 11, 1000822080))
     for each in (manifest, read_manifest(tmp_path / "ds")):
         assert LabelRange.from_json(each.valid_range) == expected
@@ -119,12 +109,12 @@ def test_files_with_and_without_a_label_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=line):
         open_all([one, other])
     with pytest.raises(InputError, match=line):
-        _dataset(tmp_path / "ds", one, other)
+        make_dataset(tmp_path / "ds", one, other, shard_events=20)
 
 
 def test_a_model_that_is_not_given_the_labels_refuses_showers_that_differ_by_them(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.h5", make_showers(events=60), pdg=_labels(60)["pdg"])
-    _dataset(tmp_path / "ds", path)
+    make_dataset(tmp_path / "ds", path, shard_events=20)
     with pytest.raises(InputError, match=r"is given energy and theta alone, the showers differ in pdg too"):
         fit(tmp_path / "ds", tmp_path / "m", named_config("small"))
 

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
-from commands import refusal
-from showers import make_file, make_showers, write_file
+from commands import records_of, run
+from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.events.splits import SPLITS, SplitRule
-from calopipe.events.tolerance import KEEP, SKIP, STOP
+from calopipe.events.splits import SPLITS
+from calopipe.events.tolerance import KEEP, STOP
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from preprocessing import __main__ as command
-from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
-from preprocessing.manifest import DROPPED, SCHEMA_VERSION, Manifest
-from preprocessing.pipeline import preprocess
-from preprocessing.showers.inputs import discover
-from preprocessing.showers.manifest import Settings
+from preprocessing.manifest import DROPPED
 
 _ORDER = np.random.default_rng(0).permutation(60)
 
@@ -41,29 +34,21 @@ def copies(tmp_path: Path) -> list[Path]:
     ]
 
 
-def _preprocess(files: list[Path], output: Path, *split_files: str, copies: str = KEEP) -> Manifest:
-    settings = Settings(Selection(rule=SplitRule.parse(list(split_files))), shard_events=20)
-    return preprocess(discover([str(file) for file in files]), output, settings, on_copies=copies)
-
-
-def _cells_of(folder: Path, manifest: Manifest, split: str) -> set[bytes]:
-    """The cells of the showers in the split's shards, by TensorFlow's own reader."""
-    found = set()
-    for shard in manifest.shards:
-        if shard.split == split:
-            for record in tf.data.TFRecordDataset(str(folder / shard.name)):
-                feature = tf.train.Example.FromString(record.numpy()).features.feature
-                found.add(feature["index"].bytes_list.value[0] + feature["value"].bytes_list.value[0])
-    return found
+def _held(folder: Path) -> dict[str, set[bytes]]:
+    """The cells of the showers of each split in the shards, by TensorFlow's own reader."""
+    held: dict[str, set[bytes]] = {split: set() for split in SPLITS}
+    for split, each in records_of(folder):
+        held[split].add(each["index"].bytes_list.value[0] + each["value"].bytes_list.value[0])
+    return held
 
 
 def test_a_copy_of_a_file_brings_no_event_into_another_split(copies: list[Path], tmp_path: Path) -> None:
-    alone = _preprocess(copies[:1], tmp_path / "alone")
-    both = _preprocess(copies, tmp_path / "both")
-    held = {split: _cells_of(tmp_path / "both", both, split) for split in SPLITS}
+    alone = make_dataset(tmp_path / "alone", *copies[:1], on_copies=KEEP)
+    both = make_dataset(tmp_path / "both", *copies, on_copies=KEEP)
+    held = _held(tmp_path / "both")
     assert sum(map(len, held.values())) == 120  # of 180 that were written: no split holds another's
-    for split in SPLITS:
-        assert _cells_of(tmp_path / "alone", alone, split) <= held[split]
+    for split, cells in _held(tmp_path / "alone").items():
+        assert cells <= held[split]
     assert alone.events["repeated"] == 0
     assert both.events["repeated"] == 60
 
@@ -76,21 +61,22 @@ def test_copies_are_left_out_unless_they_are_to_stay(
     with h5py.File(copies[2], "a") as file:
         for name, values in (("ECAL", made.cells), ("energy", made.energy_gev), ("theta", made.theta_rad)):
             file[name][50:] = values[:10]
-    found = _preprocess(copies, tmp_path / "ds", copies=SKIP)
+    output = tmp_path / "ds"
+    found = make_dataset(output, *copies, shard_events=20)
     told = re.escape("b.h5: event 0 is equal to one before it, as are 69 more: left out (--on-copies)")
     assert re.search(told, caplog.text)
     dropped = dict.fromkeys(DROPPED, 0) | {"copy": 70}
     assert found.events == {"read": 180, "written": 110, "repeated": 0, "dropped": dropped}
     assert [source.name for source in found.inputs] == ["a.h5", "c.h5"]
-    held = [_cells_of(tmp_path / "ds", found, split) for split in SPLITS]
-    assert sum(map(len, held)) == 110
-    kept = _preprocess(copies, tmp_path / "ds", copies=KEEP)
+    held = _held(tmp_path / "ds")
+    assert sum(map(len, held.values())) == 110
+    kept = make_dataset(output, *copies, on_copies=KEEP, shard_events=20)
     assert (kept.events["written"], kept.events["repeated"]) == (180, 70)
     assert kept.fingerprint != found.fingerprint
-    assert [_cells_of(tmp_path / "ds", kept, split) for split in SPLITS] == held
+    assert _held(tmp_path / "ds") == held
     with pytest.raises(InputError, match=r"b.h5: event 0 is equal to one before it, as are 69 more; leave the copies"):
-        _preprocess(copies, tmp_path / "ds", copies=STOP)
-    assert _preprocess(copies, tmp_path / "ds", copies=SKIP) == found
+        make_dataset(output, *copies, on_copies=STOP, shard_events=20)
+    assert make_dataset(output, *copies, shard_events=20) == found
     assert digests_in(tmp_path / "ds", found, SPLITS).size == 110
 
 
@@ -99,32 +85,32 @@ def test_copies_that_stay_are_told_whenever_it_is_asked(
 ) -> None:
     for _ in range(2):
         caplog.clear()
-        command.main(["--input", *map(str, copies), "--output", str(tmp_path / "ds"), "--on-copies", "keep"])
+        run("--input", *copies, "--output", tmp_path / "ds", "--on-copies", "keep")
         assert "60 showers repeat another one of their split" in caplog.text
 
 
 def test_an_event_in_two_splits_is_refused_with_its_places(copies: list[Path], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="are one event, and 59 more are in two splits; leave one of") as caught:
-        _preprocess(copies, tmp_path / "ds", "test=b.h5", "train=[ac].h5")
+        make_dataset(tmp_path / "ds", *copies, split_files=["test=b.h5", "train=[ac].h5"], on_copies=KEEP)
     assert not (tmp_path / "ds/manifest.json").exists()
     places = dict(re.findall(r"event (\d+) of \S+/([ab])\.h5", str(caught.value)))
     at = {name: int(event) for event, name in places.items()}
     assert _ORDER[at["b"]] == at["a"]
     assert "a.h5 is in train" in str(caught.value)
     assert "b.h5 is in test" in str(caught.value)
-    _preprocess(copies, tmp_path / "ds", "test=[ab].h5")
+    make_dataset(tmp_path / "ds", *copies, split_files=["test=[ab].h5"], on_copies=KEEP)
 
 
 def test_an_event_that_was_dropped_is_in_no_split(tmp_path: Path) -> None:
     showers = make_showers(events=20)
     showers.cells[4] = 0
     paths = [write_file(tmp_path / f"{name}.h5", showers[:5] if name == "a" else showers[4:]) for name in "ab"]
-    manifest = _preprocess(paths, tmp_path / "ds", "train=a.h5", "test=b.h5")
+    manifest = make_dataset(tmp_path / "ds", *paths, split_files=["train=a.h5", "test=b.h5"], on_copies=KEEP)
     assert manifest.events["dropped"]["below_cut"] == 2
 
 
 def test_the_digests_of_a_split_are_those_of_its_showers(copies: list[Path], tmp_path: Path) -> None:
-    manifest = _preprocess(copies[1:], tmp_path / "ds")
+    manifest = make_dataset(tmp_path / "ds", *copies[1:], on_copies=KEEP)
     for splits in (["train"], ["train", "validation"], ["test"]):
         expected: set[int] = set()
         for path in copies[1:]:
@@ -135,18 +121,7 @@ def test_the_digests_of_a_split_are_those_of_its_showers(copies: list[Path], tmp
 
 
 def test_a_dataset_whose_receipts_are_gone_tells_so(copies: list[Path], tmp_path: Path) -> None:
-    manifest = _preprocess(copies[:1], tmp_path / "ds")
+    manifest = make_dataset(tmp_path / "ds", *copies[:1])
     next((tmp_path / "ds/shards").glob("*.json")).unlink()
     with pytest.raises(InputError, match=r"what it holds of each event cannot be read .*; preprocess again"):
         digests_in(tmp_path / "ds", manifest, ["train"])
-
-
-def test_a_dataset_of_another_version_is_refused_and_made_again_in_its_folder(
-    copies: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _preprocess(copies[:1], tmp_path / "ds")
-    path = tmp_path / "ds/manifest.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": SCHEMA_VERSION - 1}))
-    assert "make it again with this version" in refusal(capsys, read_manifest, tmp_path / "ds")
-    _preprocess(copies[:1], tmp_path / "ds")
-    assert read_manifest(tmp_path / "ds").events["written"] == 60

@@ -11,7 +11,7 @@ import pytest
 from showers import make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.events.splits import ALL, FRACTIONS, SPLITS, Digests, SplitRule
+from calopipe.events.splits import FRACTIONS, SPLITS, Digests, SplitRule
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits, event_digests
@@ -48,20 +48,6 @@ def test_against_python_integers() -> None:
     shares = [digest / 2**64 for digest in expected]
     splits = [0 if share < 0.70 else 1 if share < 0.75 else 2 for share in shares]
     assert SplitRule().assign("x.h5", digests).tolist() == splits
-
-
-@pytest.mark.parametrize("part", ["energy_gev", "theta_rad", "value", "place"])
-def test_another_event_has_another_digest(part: str) -> None:
-    showers = make_showers(events=1)
-    before = _digests(showers)
-    cell = np.unravel_index(np.argmax(showers.cells), showers.cells.shape)
-    if part == "value":
-        showers.cells[cell] = np.nextafter(showers.cells[cell], np.float32(np.inf))
-    elif part == "place":
-        showers.cells[..., ::-1, :] = showers.cells.copy()
-    else:
-        getattr(showers, part)[0] = np.nextafter(getattr(showers, part)[0], np.float32(0))
-    assert _digests(showers) != before
 
 
 def test_shares_are_those_stated() -> None:
@@ -138,13 +124,6 @@ def test_whole_files_by_name() -> None:
     assert rule.may_hold("train", "run_003.h5")
     assert not rule.may_hold("train", "run_026.h5")
     assert not rule.may_hold("test", "run_003.h5")
-
-
-def test_mask() -> None:
-    rule = SplitRule()
-    masks = [rule.mask(split, "x.h5", _RANDOM) for split in SPLITS]
-    np.testing.assert_array_equal(np.sum(masks, axis=0), 1)
-    assert rule.mask(ALL, "x.h5", _RANDOM).all()
 
 
 @pytest.mark.parametrize("text", ["tests=*.h5", "test", "test="])
