@@ -175,40 +175,36 @@ def test_errors_name_the_address_and_nothing_is_lost_by_them(proxy: Proxy) -> No
         pytest.fail("the work began")
 
 
-def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
-    seen, upload = [], GcsPath.upload
+@pytest.fixture
+def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The name and text of what is uploaded from now on, slowly."""
+    seen, upload = list[str](), GcsPath.upload
 
     def slow(path: GcsPath, local: Path) -> None:
-        seen.append((path.name, local.read_text()))
+        seen.append(f"{path.name}: {local.read_text()}")
         time.sleep(0.01)
         upload(path, local)
 
     monkeypatch.setattr(GcsPath, "upload", slow)
+    return seen
+
+
+def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, uploads: list[str]) -> None:
+    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
     with mirrored(RUN) as folder:
         for number in range(30):
-            _write(folder / "weights", f"weights {number}")
-            _write(folder / "card", f"card {number}")
+            _write(folder / "weights", str(number))
+            _write(folder / "card", str(number))
             assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
-    expected = [(name, f"{name} {number}") for number in range(30) for name in ("weights", "card")]
-    assert seen == expected
+    assert uploads == [f"{name}: {number}" for number in range(30) for name in ("weights", "card")]
 
 
-def test_what_nobody_told_of_reaches_the_bucket_in_the_order_of_its_change(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, upload = [], GcsPath.upload
-
-    def noted(path: GcsPath, local: Path) -> None:
-        seen.append(path.name)
-        upload(path, local)
-
-    monkeypatch.setattr(GcsPath, "upload", noted)
+def test_what_nobody_told_of_reaches_the_bucket_in_the_order_of_its_change(proxy: Proxy, uploads: list[str]) -> None:
     with mirrored(RUN) as folder:
         for name, second in (("b", 2), ("a", 3), ("c", 1)):
             (folder / name).touch()
             os.utime(folder / name, ns=(0, second * 10**9))
-    assert seen == ["c", "b", "a"]
+    assert uploads == ["c: ", "b: ", "a: "]
 
 
 _WRITER = """

@@ -19,7 +19,7 @@ from calopipe.showers.challenge.datasets import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
 from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import SHARDS, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from preprocessing.showers.plausibility import look_at
 
@@ -68,26 +68,6 @@ def test_the_sample_needs_no_options(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert len(found) == 500
     for event, layers in enumerate(mev.reshape(500, 45, 144).sum(axis=2)):
         np.testing.assert_allclose(found[float(np.float32(energy[event] * 1e-3))] * 20, layers, rtol=1e-5)
-
-
-def test_a_dataset_says_which_calorimeter_wherever_it_is_named(tmp_path: Path) -> None:
-    """By name or by file, the shards and the fingerprint are the same; the second run does nothing."""
-    name = tmp_path / "own.toml"
-    edges = ", ".join(f"{4.65 * k:.2f}" for k in range(10))
-    name.write_text(
-        f"file_unit_gev = 0.001\n[[layers]]\ncount = 45\nangles = 16\nr_edges_mm = [{edges}]\n"
-        "materials_mm = { W = 1.4, Si = 0.3 }\n"
-    )
-    whole = open_showers(CYLINDER).read(0, 60)
-    with shower_writer(tmp_path / "a.h5", TWO, {}) as writer:
-        writer.write(whole)
-    made = []
-    for text in (str(name), "calochallenge-2"):
-        run("--input", tmp_path / "a.h5", "--output", tmp_path / "ds", "--geometry", text)
-        made.append(((tmp_path / "ds" / "manifest.json").read_bytes(), sorted((tmp_path / "ds" / SHARDS).iterdir())))
-        stamps = {path: path.stat().st_mtime_ns for path in (tmp_path / "ds" / SHARDS).iterdir()}
-    assert made[0] == made[1]
-    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "ds" / SHARDS).iterdir()} == stamps
 
 
 def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:

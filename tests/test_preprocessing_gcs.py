@@ -226,20 +226,6 @@ def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path
         read_manifest(folder)
 
 
-@pytest.mark.slow
-def test_a_training_reads_it(tmp_path: Path, proxy: Proxy) -> None:
-    """The same weights, to the last bit, as from the same dataset on the disk."""
-    from training.__main__ import main as train
-    from training.folder import read_card
-
-    file = make_file(tmp_path / "a.h5", events=60)
-    more = ["--config", "small", "--steps", "1", "--batch", "4"]
-    for place in (str(tmp_path / "ds"), f"gs://{BUCKET}/ds"):
-        run("--input", file, "--output", place)
-        train(["fit", "--dataset", place, "--output", str(tmp_path / f"model-{place[:2]}"), *more])
-    assert read_card(tmp_path / "model-gs").weights == read_card(tmp_path / f"model-{str(tmp_path)[:2]}").weights
-
-
 _VANISHING = """
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Reading and writing HDF5 showers: every layout, and every way in which a file can be wrong."""
+"""Reading, writing and joining HDF5 showers: every layout, and every way in which a file can be wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
+from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.showers import layouts
@@ -228,11 +228,34 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         np.testing.assert_allclose(np.tanh(file["eta"][:]), np.cos(showers.theta_rad), atol=1e-6)
 
 
-def test_a_writer_that_fails_leaves_what_stood(tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=3)
-    before = path.read_bytes()
-    with pytest.raises(RuntimeError), shower_writer(path, SMALL_GEOMETRY, {}) as writer:  # noqa: PT012
-        writer.write(make_showers(events=2))
-        raise RuntimeError
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["a.h5"]
+def _contents(path: Path) -> dict[str, Any]:
+    """All that a file holds: attributes, and each dataset with its type, storage, and chunks as they are compressed."""
+    with h5py.File(path) as file:
+        found: dict[str, Any] = {"attributes": dict(file.attrs), "names": sorted(file)}
+        for name, data in file.items():
+            form = (data.dtype, data.shape, data.maxshape, data.chunks, data.compression, data.shuffle)
+            offsets = [data.id.get_chunk_info(n).chunk_offset for n in range(data.id.get_num_chunks())]
+            chunks = {each: data.id.read_direct_chunk(each) for each in offsets} if data.compression else {}
+            found[name] = (form, chunks, data[()].tobytes(), dict(data.attrs))
+    return found
+
+
+@pytest.mark.parametrize("rings", [False, True])
+def test_files_that_are_joined_hold_what_one_does_that_is_written_whole(tmp_path: Path, rings: bool) -> None:
+    """The last chunk of the last one is not full."""
+    geometry = RING_GEOMETRY if rings else SMALL_GEOMETRY
+    showers = make_toy_showers(events=243, geometry=geometry) if rings else make_showers(events=243)
+    assert (showers.cells.sum(axis=(1, 2, 3)) > 0).mean() > 0.5
+
+    def write(name: str, chosen: slice, batch: int = 243) -> Path:
+        with shower_writer(tmp_path / name, geometry, {"generator": "test"}) as writer:
+            for first in range(0, len(showers[chosen]), batch):
+                writer.write(showers[chosen][first : first + batch])
+        return tmp_path / name
+
+    whole = write("whole.h5", slice(0, 243))
+    parts = [write(f"{start}.h5", slice(start, min(start + 100, 243)), batch=64) for start in (0, 100, 200)]
+    with shower_writer(tmp_path / "joined.h5", geometry, {"generator": "test"}) as writer:
+        for part in parts:
+            writer.append(part)
+    assert _contents(tmp_path / "joined.h5") == _contents(whole)

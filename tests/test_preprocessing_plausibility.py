@@ -6,7 +6,6 @@ import json
 import re
 import time
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -147,26 +146,6 @@ def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> No
     changed, told = IMPLAUSIBLE[kind]
     look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
     assert any(re.search(told, doubt) for doubt in look.doubts)
-
-
-def test_showers_are_looked_at_all_over_a_file(tmp_path: Path) -> None:
-    """Of one energy and sorted by what they deposit: the first hundred alone are alike."""
-    rise = np.geomspace(0.4, 2.4, 600)[:, None, None, None]
-    cells = np.tile(_CELLS / _CELLS.sum(axis=(1, 2, 3), keepdims=True), (10, 1, 1, 1)) * _CELLS.sum() / 60 * rise
-    theta, measured = (np.tile(each, 10) for each in (_SHOWERS.theta_rad, _SHOWERS.mtheta_rad))
-    energy = np.full(600, 150.0, np.float32)
-    showers = replace(_SHOWERS, cells=cells.astype(np.float32), energy_gev=energy, theta_rad=theta, mtheta_rad=measured)
-    (doubt,) = _look(write_file(tmp_path / "a.h5", showers)).doubts
-    assert doubt.startswith("all energies are 150 GeV")
-
-
-@pytest.mark.parametrize("resolution", [0.02, 0.3])
-def test_energies_of_a_beam_or_of_many_are_not_doubted(tmp_path: Path, resolution: float) -> None:
-    scatter = np.random.default_rng(1).normal(1, resolution, 60).clip(0.2)[:, None, None, None]
-    cells = _CELLS / _SHOWERS.energy_gev[:, None, None, None] * scatter
-    for name, energy in (("one", np.full(60, 50.0)), ("many", np.geomspace(20, 200, 60))):
-        path = write_file(tmp_path / f"{name}.h5", _SHOWERS, energy=energy, ECAL=cells * energy[:, None, None, None])
-        assert not any("energies" in doubt for doubt in _look(path).doubts)
 
 
 @pytest.mark.parametrize(

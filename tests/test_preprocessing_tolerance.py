@@ -16,7 +16,6 @@ from showers import make_file, make_showers, write_file
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import Tolerance
-from calopipe.showers.cells import EMPTY_SHOWER_ANGLE
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing import shards
@@ -144,14 +143,6 @@ def test_shares_are_shares() -> None:
         tolerance.require("event", most, total, "first")
         with pytest.raises(InputError, match="are corrupt"):
             tolerance.require("event", most + 1, total, "first")
-
-
-def test_an_empty_shower_has_no_measured_angle_and_is_not_corrupt(tmp_path: Path) -> None:
-    showers = make_showers(events=20)
-    cells, mtheta = showers.cells.copy(), showers.mtheta_rad.copy()
-    cells[4], mtheta[4] = 0, EMPTY_SHOWER_ANGLE
-    run("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells, mtheta=mtheta), "--output", tmp_path / "ds")
-    assert read_manifest(tmp_path / "ds").events["dropped"]["below_cut"] == 1
 
 
 def _damage(path: Path) -> Path:
