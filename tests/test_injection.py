@@ -46,9 +46,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "here").mkdir()
     command = [sys.executable, ROOT / "pipelines" / "submit.py", "run", "--input", file.parent / "*.h5"]
     command += [f"--output={HOSTILE}", "--config", "small", "--split-file", f"test={HOSTILE} 2.h5"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=folder / "here", env=os.environ | SECRETS
-    )
+    there: dict[str, Any] = {"cwd": folder / "here", "env": os.environ | SECRETS}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **there)
     return Run(folder, file, folder / "here" / HOSTILE, done)
 
 

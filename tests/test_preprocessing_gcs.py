@@ -20,7 +20,6 @@ from calopipe.events.contents import MEMORY
 from calopipe.gcs import GcsPath
 from preprocessing.dataset import at_hand, read_manifest
 
-pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "runs"
 
 

@@ -184,7 +184,7 @@ def test_corrupt_files_are_skipped_and_recorded(tmp_path: Path) -> None:
     assert [source.name for source in manifest.inputs] == ["good.h5"]
     assert "dataset stands" in run(*common, "--max-bad-files", 0.75)
     assert "--on-bad-file skip" in refused(*common[:-4])
-    run("--input", good, "--output", tmp_path / "one")  # a dataset is named by what it holds
+    run("--input", good, "--output", tmp_path / "one", "--shard-events", 20)  # a dataset is named by what it holds
     one = read_manifest(tmp_path / "one")
     assert manifest.fingerprint == one.fingerprint
     assert manifest.request != one.request

@@ -29,7 +29,6 @@ from training.models import config as models
 from training.models import source
 from validation.__main__ import main as judge
 
-pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 BUCKET = "gs://runs"
 ROOT = Path(__file__).parent.parent
 
