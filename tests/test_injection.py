@@ -113,20 +113,6 @@ def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) 
     assert not (tmp_path / "out/dataset").exists()
 
 
-@pytest.mark.parametrize("option", ["geometry", "grade", "split-file", "max-bad-files", "seed", "config"])
-def test_what_names_no_file_is_refused_in_one_line(
-    option: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["run", "--input", str(make_file(tmp_path / "a.h5", events=60)), "--output", str(tmp_path / "out")]
-    arguments += ["--config", "small", f"--{option}={HOSTILE}"]
-    with pytest.raises((InputError, SystemExit)) as refused:
-        submit.main(arguments)
-    if isinstance(refused.value, SystemExit):
-        assert refused.value.code == 2
-    assert not (tmp_path / "out").exists()
-    assert "injected" not in {path.name for path in Path.cwd().iterdir()}
-
-
 def test_a_compiled_pipeline_holds_no_secret_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,9 +65,9 @@ def test_the_middle_of_a_cell_is_in_it_and_areas_add_up(geometry: Geometry) -> N
 
 def test_the_area_of_a_cell_in_rings_by_drawing_points() -> None:
     rng = np.random.default_rng(1)
-    x, y = rng.uniform(-9, 9, (2, 100_000))
+    x, y = rng.uniform(-9, 9, (2, 40_000))
     counts = np.bincount([_cell_at(RINGS, 0, *point) + 1 for point in zip(x, y, strict=True)], minlength=25)[1:]
-    np.testing.assert_allclose(counts * 18**2 / 100_000, positions(RINGS).area_mm2[0], rtol=0.2)
+    np.testing.assert_allclose(counts * 18**2 / 40_000, positions(RINGS).area_mm2[0], rtol=0.2)
 
 
 def test_radiation_lengths_are_those_of_the_particle_data_group() -> None:

@@ -76,7 +76,8 @@ def test_a_layout_of_ones_own_converts_labels_and_names_the_cells(
     found = open_showers(write_file(path, _SHOWERS, **stored, polar_deg=np.degrees(_SHOWERS.theta_rad)))
     np.testing.assert_allclose(found.energy_gev, _SHOWERS.energy_gev, rtol=1e-6)
     np.testing.assert_allclose(found.theta_rad, _SHOWERS.theta_rad, rtol=1e-6)
-    np.testing.assert_array_equal(found.read(stop=13).cells, _SHOWERS.cells[:13])
+    for name in ("cells", "mtheta_rad"):
+        np.testing.assert_array_equal(getattr(found.read(stop=13), name), getattr(_SHOWERS[:13], name))
     with pytest.raises(InputError, match=r"event 13: hits holds -1.0 in 1 cell\(s\), the first is \(4, 5, 2\)"):
         found.read()
     with h5py.File(path, "r+") as file:
