@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -96,14 +95,6 @@ def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Pat
         "file_unit_gev = 0.02\n[[layers]]\ncount = 25\ncells = [51, 51]\ncell_mm = 5.1\npitch_mm = 4.0\nx0 = 1.004\n"
     )
     assert _geometry(str(file)) == REFERENCE_GEOMETRY
-
-
-def test_a_geometry_is_the_same_after_json() -> None:
-    for geometry in (*known().values(), REFERENCE_GEOMETRY):
-        document = json.loads(json.dumps(geometry.to_json()))
-        assert Geometry.from_json(document) == geometry
-        assert len(document.get("layers", [])) <= 7  # those that are alike are listed once
-    assert "layers" not in REFERENCE_GEOMETRY.to_json()
 
 
 def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,8 +15,8 @@ from calopipe.errors import InputError
 from calopipe.events.tolerance import FLAWS
 from calopipe.labels import NO_LABELS, PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, Showers
-from calopipe.showers.files import Examined, open_all, open_showers
-from calopipe.showers.hits import Hits, event_digests, flaws_of_hits, flaws_of_label
+from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.hits import Hits, event_digests, flaws_of_label
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import read_manifest
@@ -153,23 +152,6 @@ def test_a_label_is_within_its_range_and_not_at_its_ends(name: str, low: float, 
     flaws = flaws_of_label(name, np.array([*inside, low, high, low - 1, np.nan, EMPTY_SHOWER_ANGLE]))
     of_empty = 0 if name in {"energy", "mtheta"} else out_of_range
     assert flaws.tolist() == [0, 0, 0, out_of_range, at_the_end, out_of_range, nan, of_empty]
-
-
-def test_what_is_wrong_with_cells_and_labels_is_told_of_the_cells_first() -> None:
-    cells = np.ones((5, 2, 2, 2), np.float32)
-    cells[0, 1, 1, 1], cells[1, 0, 0, 0], cells[2, 0, 1, 0], cells[3] = np.nan, -1, np.inf, 0
-    cells[0, 0, 0, 0] = -1
-    assert [FLAWS[flaw] for flaw in flaws_of_hits(Hits.of(cells))] == ["nan", "negative", "nan", "none", "none"]
-    labels = np.full(5, FLAWS.index("out_of_range"), np.int8)
-    ones = np.ones(5, np.float32)
-    examined = Examined(Selection(), "a.h5", SMALL_GEOMETRY, 0, cells, ones, ones, {}, labels)
-    assert [FLAWS[flaw] for flaw in examined.flaws] == ["nan", "negative", "nan", "out_of_range", "out_of_range"]
-    assert examined.kept.tolist() == [True] * 5
-    good = replace(examined, label_flaws=np.zeros(5, np.int8))
-    assert good.kept.tolist() == [True, True, True, False, True]
-    assert replace(good, selection=Selection(bad_event="skip")).kept.tolist() == [False, False, False, False, True]
-    few = Hits.of(np.array([0.5, 1.0, 0.0, 2.0], np.float32).reshape(2, 1, 1, 2)).at_least(1)
-    assert (few.value.tolist(), few.row.tolist(), few.cell.tolist()) == ([1.0, 2.0], [0, 1], [1, 1])
 
 
 @pytest.mark.parametrize("cut_gev", [-1.0, np.inf, np.nan])
