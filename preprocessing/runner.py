@@ -16,13 +16,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Plan
+
+if TYPE_CHECKING:
+    import apache_beam as beam
+
 
 _PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
@@ -55,7 +59,7 @@ def carry_out(
 
 
 @contextmanager
-def pipeline(beam_options: Sequence[str]) -> Iterator[Any]:
+def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
     """A pipeline that is empty, and is carried out at the end of the block on the runner of `beam_options`.
 
     InputError: the first reason for which an element stopped, or the runner is none.
@@ -80,7 +84,7 @@ def pipeline(beam_options: Sequence[str]) -> Iterator[Any]:
         raise
 
 
-def _pipeline(beam_options: Sequence[str]) -> Any:
+def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
     """An empty pipeline for the runner that `beam_options` name, else for the one in this process."""
     import apache_beam as beam  # noqa: PLC0415
     from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: PLC0415

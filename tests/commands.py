@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,20 @@ from preprocessing import __main__ as preprocessing
 from preprocessing.dataset import read_manifest
 
 
-def run(*arguments: object) -> None:
-    """`python -m preprocessing` with these arguments."""
-    preprocessing.main([str(argument) for argument in arguments])
+def run(*arguments: object) -> str:
+    """What `python -m preprocessing` prints, with these arguments."""
+    with redirect_stdout(StringIO()) as said:
+        preprocessing.main([str(argument) for argument in arguments])
+    return said.getvalue()
+
+
+def refused(*arguments: object) -> str:
+    """The one line that preprocessing says of these arguments as it ends with the exit code of bad input."""
+    with redirect_stderr(StringIO()) as said, pytest.raises(SystemExit) as ended:
+        run_command(partial(run, *arguments))
+    assert ended.value.code == BAD_INPUT_EXIT_CODE
+    (line,) = [line for line in said.getvalue().splitlines() if line.startswith("error: ")]
+    return line
 
 
 def files_of(folder: Path) -> dict[str, bytes]:

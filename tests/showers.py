@@ -10,6 +10,7 @@ import h5py
 import numpy as np
 
 from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import SKIP
 from calopipe.showers.angle import angle_of_cells, angle_of_moments
 from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
 from calopipe.showers.hits import Hits
@@ -174,7 +175,9 @@ def observed(showers: Showers, geometry: Geometry = SMALL_GEOMETRY) -> Observabl
     return observe(Hits.of(showers.cells), showers.energy_gev, showers.theta_rad, geometry)
 
 
-def make_dataset(output: Path, *files: Path | str, split_files: Sequence[str] = (), **settings: Any) -> Manifest:
+def make_dataset(
+    output: Path, *files: Path | str, split_files: Sequence[str] = (), on_copies: str = SKIP, **settings: Any
+) -> Manifest:
     """The dataset of `files` in the folder `output`; `settings` are those of `Settings`."""
-    selection = Selection(rule=SplitRule.parse(list(split_files)))
-    return preprocess(discover([str(file) for file in files]), output, Settings(selection, **settings))
+    asked = Settings(Selection(rule=SplitRule.parse(list(split_files))), **settings)
+    return preprocess(discover([str(file) for file in files]), output, asked, on_copies=on_copies)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -85,28 +84,17 @@ def test_a_file_of_layers(tmp_path: Path) -> None:
     assert geometry.voxels == 24 + 24 + 6 < geometry.cells == 72
 
 
-def test_rings_gaps_and_what_is_stated_beside_materials(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(
+def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Path) -> None:
+    file = tmp_path / "own.toml"
+    file.write_text(
         "file_unit_gev = 1\n[[layers]]\nangles = 8\nr_edges_mm = [0, 2, 5]\nmaterials_mm = { Pb = 5.612 }\n"
         "pitch_mm = 9.0\n"
     )
-    (layer,) = _geometry(str(tmp_path / "own.toml")).layers
-    assert layer == Layer(9.0, 1.0, (8, 2), r_edges_mm=(0.0, 2.0, 5.0))
-
-
-def test_layers_that_are_alike_are_a_calorimeter_as_always(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(
+    assert _geometry(str(file)).layers == (Layer(9.0, 1.0, (8, 2), r_edges_mm=(0.0, 2.0, 5.0)),)
+    file.write_text(
         "file_unit_gev = 0.02\n[[layers]]\ncount = 25\ncells = [51, 51]\ncell_mm = 5.1\npitch_mm = 4.0\nx0 = 1.004\n"
     )
-    assert _geometry(str(tmp_path / "own.toml")) == REFERENCE_GEOMETRY
-
-
-def test_a_geometry_is_the_same_after_json() -> None:
-    for geometry in (*known().values(), REFERENCE_GEOMETRY):
-        document = json.loads(json.dumps(geometry.to_json()))
-        assert Geometry.from_json(document) == geometry
-        assert len(document.get("layers", [])) <= 7  # those that are alike are listed once
-    assert "layers" not in REFERENCE_GEOMETRY.to_json()
+    assert _geometry(str(file)) == REFERENCE_GEOMETRY
 
 
 def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> None:
@@ -122,40 +110,33 @@ def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> N
     assert _geometry(text + ", file_unit_gev=1").file_unit_gev == 1
     for as_it_is in ("", "cell_mm=5.1, layer_pitch_mm=4"):
         assert Selection(geometry=as_it_is).geometry == as_it_is
+    file.mkdir()
+    with pytest.raises(InputError, match="cannot be read"):
+        settled(str(file))
 
 
 _LAYER = "[[layers]]\ncells = [2, 2]\ncell_mm = 5\npitch_mm = 4\nx0 = 1\n"
 _UNIT = "file_unit_gev = 1\n"
 _WRONG_TOML = {
     "not TOML": ("file_unit_gev = \n", "not a whole TOML file"),
-    "no layers": (_UNIT, r"expected \[\[layers\]\]"),
     "one table": (_UNIT + "layers = 3\n", r"expected \[\[layers\]\]"),
     "no unit": (_LAYER, "file_unit_gev is missing"),
     "unit in words": ('file_unit_gev = "MeV"\n' + _LAYER, "file_unit_gev is 'MeV', expected a number"),
-    "unit of zero": ("file_unit_gev = 0\n" + _LAYER, "file_unit_gev must be a positive number"),
     "other key": ("unit = 1\n" + _UNIT + _LAYER, "the file has unit; known: file_unit_gev, layers"),
     "other key of a layer": (_UNIT + _LAYER + "depth = 3\n", "number 1: a layer has depth; known: count"),
     "material": (_UNIT + _LAYER + "materials_mm = { Xx = 1 }\n", "the radiation length of Xx is not known"),
     "materials": (_UNIT + _LAYER + 'materials_mm = "W"\n', "materials_mm is 'W', expected a table"),
     "thickness": (_UNIT + _LAYER + 'materials_mm = { W = "1 mm" }\n', "W is '1 mm', expected a number"),
     "no thickness": (_UNIT + _LAYER.replace("x0 = 1\n", ""), "x0 is missing"),
-    "thin": (_UNIT + _LAYER.replace("x0 = 1", "x0 = -1"), "a layer of 4 mm and -1 X0, expected"),
-    "negative": (_UNIT + _LAYER.replace("x0 = 1", "materials_mm = { Si = 0.3, Pb = -1 }"), "materials_mm: Pb = -1, "),
     "none": (_UNIT + _LAYER + "materials_mm = { W = 1.0, Pb = 0 }\n", "materials_mm: Pb = 0, expected"),
     "endless": (_UNIT + _LAYER + "materials_mm = { W = inf }\n", "materials_mm: W = inf, expected"),
     "no size": (_UNIT + _LAYER.replace("cell_mm = 5\n", ""), "cell_mm is missing"),
-    "three sizes": (_UNIT + _LAYER.replace("cell_mm = 5", "cell_mm = [1, 2, 3]"), "mm, expected two positive"),
     "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is missing"),
-    "half a cell": (_UNIT + _LAYER.replace("[2, 2]", "[2.5, 2]"), "cells, expected two positive"),
-    "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected at least 1"),
     "true cells": (_UNIT + _LAYER.replace("[2, 2]", "[true, 2]"), "cells, expected two positive"),
+    "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected at least 1"),
     "rings and cells": (_UNIT + _LAYER + "r_edges_mm = [0, 1]\nangles = 1\n", "a layer of rings has cell_mm, cells"),
     "rings without angles": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nr_edges_mm = [0, 1]\n", "angles is missing"),
     "angles without rings": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\n", "r_edges_mm is missing"),
-    "falling rings": (
-        _UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\nr_edges_mm = [0, 2, 1]\n",
-        r"rings between \(0\.0, 2\.0, 1\.0\) mm, expected 3 rising radii",
-    ),
     "both kinds": (
         _UNIT + _LAYER + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\nr_edges_mm = [0, 1]\n",
         "the cells of all layers must be rectangular, or of all layers in rings",
@@ -168,7 +149,7 @@ def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
     content, told = _WRONG_TOML[kind]
     (tmp_path / "own.toml").write_text(content)
     with pytest.raises(InputError, match=told) as raised:
-        settled(f"{tmp_path / 'own.toml'}")
+        settled(str(tmp_path / "own.toml"))
     assert str(raised.value).startswith(f"--geometry {tmp_path / 'own.toml'}: ")
     assert "\n" not in str(raised.value)
 
@@ -181,9 +162,7 @@ def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
         ("calochallenge-2,cell_mm=3", "cell_mm is not for a calorimeter whose layers are listed"),
         ("calochallenge-2,file_unit_gev=MeV", "'file_unit_gev=MeV' is not NAME=NUMBER"),
         ("cells=3", "unknown cells; known: cell_mm, "),
-        ("5", "'5' is neither NAME=NUMBER"),
         ('{"shape": [1, 2', "not the whole JSON of a calorimeter"),
-        ('{"shape": [1, 2, 3]}', "not the whole JSON of a calorimeter"),
         ('{"shape": [1, 2, 3], "cells": 3}', "not the whole JSON of a calorimeter"),
     ],
 )
@@ -196,12 +175,6 @@ def test_a_list_of_layers_must_be_of_the_shape() -> None:
     document = known()["calochallenge-2"].to_json()
     with pytest.raises(InputError, match=r"shape is \(16, 9, 44\), by the list of its layers \(16, 9, 45\)"):
         Geometry.from_json(document | {"shape": [16, 9, 44]})
-
-
-def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").mkdir()
-    with pytest.raises(InputError, match="cannot be read"):
-        settled(str(tmp_path / "own.toml"))
 
 
 def test_layers_that_differ_have_the_means_of_their_depths_and_the_median_of_their_cells() -> None:

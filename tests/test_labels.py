@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import CYLINDER, SMALL_GEOMETRY, make_showers, write_file
+from showers import CYLINDER, SMALL_GEOMETRY, make_dataset, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.events.splits import SPLITS
 from calopipe.events.tolerance import FLAWS
 from calopipe.labels import NO_LABELS, PARTICLE, PHI, LabelRange
 from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, Showers
-from calopipe.showers.files import Examined, open_all, open_showers
-from calopipe.showers.hits import Hits, event_digests, flaws_of_hits, flaws_of_label
+from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.hits import Hits, event_digests, flaws_of_label
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import read_manifest
-from preprocessing.manifest import Manifest
-from preprocessing.pipeline import preprocess
 from preprocessing.reading import decode_hits
-from preprocessing.showers.inputs import discover
-from preprocessing.showers.manifest import Settings
 from training.asked.conditions import LabelsAlone
 from training.configs import named_config
 from training.fit import fit
@@ -41,16 +34,10 @@ def _labels(events: int) -> dict[str, Any]:
     return {"phi": rng.uniform(-0.5, 0.5, events).astype(np.float32), "pdg": KINDS[rng.integers(0, 3, events)]}
 
 
-def _dataset(folder: Path, *files: Path, geometry: str = "") -> Manifest:
-    selection = Selection(geometry=geometry)
-    found = discover([str(file) for file in files], selection.geometry)
-    return preprocess(found, folder, Settings(selection, shard_events=20))
-
-
 def test_records_and_manifest_hold_the_labels_of_the_file(tmp_path: Path) -> None:
     labels = _labels(60)
     path = write_file(tmp_path / "a.h5", make_showers(events=60), **labels)
-    manifest = _dataset(tmp_path / "ds", path)
+    manifest = make_dataset(tmp_path / "ds", path, shard_events=20)
     expected = LabelRange((labels["phi"].min(), labels["phi"].max()), (-211, 11, 1000822080))
     for each in (manifest, read_manifest(tmp_path / "ds")):
         assert LabelRange.from_json(each.valid_range) == expected
@@ -119,27 +106,24 @@ def test_files_with_and_without_a_label_are_not_mixed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=line):
         open_all([one, other])
     with pytest.raises(InputError, match=line):
-        _dataset(tmp_path / "ds", one, other)
+        make_dataset(tmp_path / "ds", one, other, shard_events=20)
 
 
 def test_a_model_that_is_not_given_the_labels_refuses_showers_that_differ_by_them(tmp_path: Path) -> None:
     path = write_file(tmp_path / "a.h5", make_showers(events=60), pdg=_labels(60)["pdg"])
-    _dataset(tmp_path / "ds", path)
+    make_dataset(tmp_path / "ds", path, shard_events=20)
     with pytest.raises(InputError, match=r"is given energy and theta alone, the showers differ in pdg too"):
         fit(tmp_path / "ds", tmp_path / "m", named_config("small"))
 
 
 def test_splits_are_of_events_with_their_labels(tmp_path: Path) -> None:
-    """Two showers that differ in a label alone are two events; the same labels elsewhere in a file are one."""
-    made, labels = make_showers(events=60), _labels(60)
-    path = write_file(tmp_path / "a.h5", made, **labels)
-    back = write_file(tmp_path / "b.h5", made[::-1], **{name: values[::-1] for name, values in labels.items()})
-    masks = [open_showers(path).chosen(Selection(split))[0] for split in SPLITS]
-    again = [open_showers(back).chosen(Selection(split))[0][::-1] for split in SPLITS]
-    np.testing.assert_array_equal(masks, again)
-    with h5py.File(path, "r+") as file:
-        file["pdg"][...] = file["pdg"][()] + 1
-    assert (np.array([open_showers(path).chosen(Selection(split))[0] for split in SPLITS]) != masks).any()
+    """Two showers that differ in a label alone are two events."""
+    masks = []
+    for more in (0, 1):
+        labels = _labels(60) | {"pdg": _labels(60)["pdg"] + more}
+        file = open_showers(write_file(tmp_path / "a.h5", make_showers(events=60), **labels))
+        masks.append(file.chosen(Selection("train"))[0])
+    assert (masks[0] != masks[1]).any()
 
 
 def test_the_range_of_parts_holds_all_of_them_and_says_whether_showers_differ_by_it() -> None:
@@ -168,23 +152,6 @@ def test_a_label_is_within_its_range_and_not_at_its_ends(name: str, low: float, 
     flaws = flaws_of_label(name, np.array([*inside, low, high, low - 1, np.nan, EMPTY_SHOWER_ANGLE]))
     of_empty = 0 if name in {"energy", "mtheta"} else out_of_range
     assert flaws.tolist() == [0, 0, 0, out_of_range, at_the_end, out_of_range, nan, of_empty]
-
-
-def test_what_is_wrong_with_cells_and_labels_is_told_of_the_cells_first() -> None:
-    cells = np.ones((5, 2, 2, 2), np.float32)
-    cells[0, 1, 1, 1], cells[1, 0, 0, 0], cells[2, 0, 1, 0], cells[3] = np.nan, -1, np.inf, 0
-    cells[0, 0, 0, 0] = -1
-    assert [FLAWS[flaw] for flaw in flaws_of_hits(Hits.of(cells))] == ["nan", "negative", "nan", "none", "none"]
-    labels = np.full(5, FLAWS.index("out_of_range"), np.int8)
-    ones = np.ones(5, np.float32)
-    examined = Examined(Selection(), "a.h5", SMALL_GEOMETRY, 0, cells, ones, ones, {}, labels)
-    assert [FLAWS[flaw] for flaw in examined.flaws] == ["nan", "negative", "nan", "out_of_range", "out_of_range"]
-    assert examined.kept.tolist() == [True] * 5
-    good = replace(examined, label_flaws=np.zeros(5, np.int8))
-    assert good.kept.tolist() == [True, True, True, False, True]
-    assert replace(good, selection=Selection(bad_event="skip")).kept.tolist() == [False, False, False, False, True]
-    few = Hits.of(np.array([0.5, 1.0, 0.0, 2.0], np.float32).reshape(2, 1, 1, 2)).at_least(1)
-    assert (few.value.tolist(), few.row.tolist(), few.cell.tolist()) == ([1.0, 2.0], [0, 1], [1, 1])
 
 
 @pytest.mark.parametrize("cut_gev", [-1.0, np.inf, np.nan])

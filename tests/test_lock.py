@@ -19,7 +19,6 @@ from calopipe.errors import InputError
 from calopipe.gcs import GcsPath
 from calopipe.lock import alone, writer
 
-pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 RUN = GcsPath("runs", "a/run")
 LEASE = RUN / "logs/.lock"
 OTHER = "process 7 of another-host\nits token\n"

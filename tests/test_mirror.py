@@ -15,6 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from google.cloud import storage as google_storage
@@ -27,7 +28,6 @@ from calopipe.lock import alone, writer
 from calopipe.mirror import mirrored, mirrored_file
 from components.step import working
 
-pytestmark = pytest.mark.timeout(900)  # a first build of the store is slow
 RUN = GcsPath("runs", "a/run")
 
 
@@ -122,26 +122,17 @@ def test_a_file_that_grows_reaches_the_bucket_as_it_was_at_each_change(
     assert seen == ["x", "xx", "xxx"]
 
 
-@pytest.mark.parametrize(("failures", "is_fetched"), [(2, True), (3, False)])
-def test_a_folder_in_which_another_process_removes_files_is_listed_again(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, failures: int, is_fetched: bool
-) -> None:
-    left, download = [failures], gcs.download
-
-    def vanishing(files: Any) -> None:
-        left[0] -= 1
-        if left[0] >= 0:
-            raise FileNotFoundError(errno.ENOENT, "no such object")
-        download(files)
-
+def test_a_folder_in_which_another_process_removes_files_is_listed_again(proxy: Proxy) -> None:
+    """Twice; then it is an error."""
     (RUN / "a").write("a")
-    monkeypatch.setattr(gcs, "download", vanishing)
-    with ExitStack() as stack:
-        if not is_fetched:
-            stack.enter_context(pytest.raises(FileNotFoundError))
-        folder = stack.enter_context(mirrored(RUN, "*"))
+    gone = FileNotFoundError(errno.ENOENT, "no such object")
+    twice = patch.object(gcs, "download", wraps=gcs.download, side_effect=[gone, gone, DEFAULT])
+    with twice, mirrored(RUN, "*") as folder:
         assert (folder / "a").read_text() == "a"
-    assert left[0] == (-1 if is_fetched else 0)
+    always = patch.object(gcs, "download", side_effect=gone)
+    with always as download, pytest.raises(FileNotFoundError), mirrored(RUN, "*"):
+        pytest.fail("the work began")
+    assert download.call_count == 3
 
 
 def test_a_browser_shows_what_a_person_reads(proxy: Proxy) -> None:
@@ -175,40 +166,36 @@ def test_errors_name_the_address_and_nothing_is_lost_by_them(proxy: Proxy) -> No
         pytest.fail("the work began")
 
 
-def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
-    seen, upload = [], GcsPath.upload
+@pytest.fixture
+def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The name and text of what is uploaded from now on, slowly."""
+    seen, upload = list[str](), GcsPath.upload
 
     def slow(path: GcsPath, local: Path) -> None:
-        seen.append((path.name, local.read_text()))
+        seen.append(f"{path.name}: {local.read_text()}")
         time.sleep(0.01)
         upload(path, local)
 
     monkeypatch.setattr(GcsPath, "upload", slow)
+    return seen
+
+
+def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, uploads: list[str]) -> None:
+    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
     with mirrored(RUN) as folder:
         for number in range(30):
-            _write(folder / "weights", f"weights {number}")
-            _write(folder / "card", f"card {number}")
+            _write(folder / "weights", str(number))
+            _write(folder / "card", str(number))
             assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
-    expected = [(name, f"{name} {number}") for number in range(30) for name in ("weights", "card")]
-    assert seen == expected
+    assert uploads == [f"{name}: {number}" for number in range(30) for name in ("weights", "card")]
 
 
-def test_what_nobody_told_of_reaches_the_bucket_in_the_order_of_its_change(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen, upload = [], GcsPath.upload
-
-    def noted(path: GcsPath, local: Path) -> None:
-        seen.append(path.name)
-        upload(path, local)
-
-    monkeypatch.setattr(GcsPath, "upload", noted)
+def test_what_nobody_told_of_reaches_the_bucket_in_the_order_of_its_change(proxy: Proxy, uploads: list[str]) -> None:
     with mirrored(RUN) as folder:
         for name, second in (("b", 2), ("a", 3), ("c", 1)):
             (folder / name).touch()
             os.utime(folder / name, ns=(0, second * 10**9))
-    assert seen == ["c", "b", "a"]
+    assert uploads == ["c: ", "b: ", "a: "]
 
 
 _WRITER = """
@@ -300,13 +287,18 @@ def test_a_request_starts_no_thread(proxy: Proxy, monkeypatch: pytest.MonkeyPatc
     assert not started
 
 
-@pytest.mark.parametrize("where", ["disk", "bucket"])
-def test_of_runs_that_start_together_one_runs(
-    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+@pytest.fixture(params=["disk", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> storage.Location:
+    """The output of a run."""
+    if request.param == "disk":
+        return tmp_path / "run"
+    request.getfixturevalue("proxy")
+    return RUN
+
+
+def test_of_runs_that_start_together_one_runs(output: storage.Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
     monkeypatch.setattr(lock, "_LOOK_S", 0.05)
-    output = RUN if where == "bucket" else tmp_path / "run"
     for _ in range(8):
         start, told = threading.Barrier(2), []
 
@@ -352,19 +344,15 @@ def _holder(output: storage.Location) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.parametrize("where", ["disk", "bucket"])
-def test_the_place_of_a_killed_run_is_taken_over(
-    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_the_place_of_a_killed_run_is_taken_over(output: storage.Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_LEASED_S", 1.0)
-    output = RUN if where == "bucket" else tmp_path / "run"
     with _holder(output) as process:
         with pytest.raises(InputError, match=f"another run writes there, process {process.pid} of"), alone(output):
             pytest.fail("both run")
         process.kill()
     began = time.monotonic()
     with alone(output):
-        assert (1.0 if where == "bucket" else 0.0) < time.monotonic() - began < 30
+        assert (1.0 if output == RUN else 0.0) < time.monotonic() - began < 30
 
 
 @pytest.mark.parametrize("other", ["runs", "has ended"])

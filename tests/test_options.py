@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,15 +47,7 @@ def test_only_what_is_given_has_a_value() -> None:
     }  # fmt: skip
     default_of(settings_of(_Oven)[5])["a"] = 2
     assert _Oven(place="here").extra == {"a": 1}
-
-
-def test_a_help_is_the_sentence_with_its_default() -> None:
-    told = {field.name: options.told(field) for field in settings_of(_Oven)}
-    assert told["heat"] == "how hot (default: 3)"
-    assert told["mode"] == "which... (default: air)"
-    assert told["fan"] == "blow by 5%%"
-    assert told["names"] == "names"  # the rest is the form of all of them
-    assert options.told(settings_of(_Oven)[0], 4) == "how hot (default: 4)"
+    assert [options.told(field) for field in settings_of(_Oven)[:4:3]] == ["how hot (default: 3)", "blow by 5%%"]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +55,6 @@ def test_a_help_is_the_sentence_with_its_default() -> None:
     [
         ({"heat": 0}, "--heat is 0, expected at least 1 and under 10"),
         ({"heat": 10}, "--heat is 10, expected at least 1 and under 10"),
-        ({"share": -0.1}, "--share is -0.1, expected at least 0$"),
         ({"share": float("nan")}, "--share is nan, expected at least 0$"),
         ({"mode": "steam"}, "--mode 'steam' is unknown; known: air, grill"),
     ],
@@ -103,7 +93,6 @@ def test_a_bad_argument_is_one_line_and_no_option_is_abbreviated(
     assert said.startswith("error: ")
     assert said.endswith("; see p --help\n")
     assert said.count("\n") == 1
-    assert isinstance(CommandParser(epilog="a\n b").formatter_class("p"), argparse.RawDescriptionHelpFormatter)
 
 
 def test_a_seed_is_one_for_numpy_and_for_tensorflow() -> None:
@@ -120,14 +109,8 @@ def test_a_seed_is_one_for_numpy_and_for_tensorflow() -> None:
         (InputError("a\n  b"), "a b"),
         (OSError(errno.ENOSPC, "x", "a.h5"), "a.h5: the disk is full"),
         (OSError(errno.EDQUOT, "x"), "the disk quota is used up"),
-        (OSError(errno.EIO, "x", "a.h5"), "a.h5: the device cannot read or write it"),
-        (OSError(errno.EROFS, "x", "a.h5"), "a.h5: the file system is read-only"),
         (PermissionError(errno.EACCES, "x", "a.h5"), "a.h5: permission denied"),
         (FileNotFoundError(errno.ENOENT, "x", "a.h5"), "a.h5: no such file or folder"),
-        (NotADirectoryError(errno.ENOTDIR, "x", "a.h5"), "a.h5: a part of the path is a file"),
-        (IsADirectoryError(errno.EISDIR, "x", "a.h5"), "a.h5: this is a folder where a file was expected"),
-        (OSError(errno.ENOTSUP, "x", "a.h5"), "a.h5: this file system cannot do that"),
-        (OSError(errno.ENAMETOOLONG, "x", "a.h5"), "a.h5: the name is too long"),
         (OSError(errno.EBADF, "x", "a.h5"), None),
         (ValueError("a defect"), None),
     ],

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from commands import run
 from showers import make_showers, write_file
 
-from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
 from preprocessing.showers.cut import doubt, whole_from
 from preprocessing.showers.manifest import ShowerManifest
@@ -21,15 +21,23 @@ def _preprocessed(tmp_path: Path, *options: object, keep: np.ndarray | None = No
     showers = make_showers(events=900)
     cells = showers.cells if keep is None else showers.cells * keep[:, None, None, None]
     paths = [write_file(tmp_path / f"{part}.h5", showers[part::2], ECAL=cells[part::2]) for part in (0, 1)]
-    command.main(["--input", *map(str, paths), "--output", str(tmp_path / "ds"), *map(str, options)])
+    run("--input", *paths, "--output", tmp_path / "ds", *options)
     manifest = read_manifest(tmp_path / "ds")
     assert isinstance(manifest, ShowerManifest)
     return manifest
 
 
-def test_by_default_showers_without_energy_alone_are_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    manifest = _preprocessed(tmp_path, keep=np.where(np.arange(900) == 3, 0, 1e-4).astype(np.float32))
-    assert manifest.events["dropped"]["below_cut"] == 1
+_FEW = np.random.default_rng(2).uniform(size=900) > 0.05
+_ONE = np.where(np.arange(900) == 3, 0, 1e-4)
+
+
+@pytest.mark.parametrize(("keep", "options"), [(_ONE, ()), (_FEW, ("--cut-gev", 0.2))], ids=["no cut", "all energies"])
+def test_showers_without_energy_are_dropped_and_bound_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: np.ndarray, options: tuple[object, ...]
+) -> None:
+    """One and no others by default; many of all energies alike, as where particles miss the calorimeter."""
+    manifest = _preprocessed(tmp_path, *options, keep=keep.astype(np.float32))
+    assert manifest.events["dropped"]["below_cut"] == (keep == 0).sum()
     assert manifest.whole_range == manifest.valid_range
     assert "--cut-gev" not in caplog.text
 
@@ -73,12 +81,3 @@ def test_a_cut_spoils_energies_of_which_it_takes_twice_its_share_of_all() -> Non
     rows[2] = (400.0, 800.0, 2000, 7)
     assert "drops 100 of 1000 showers below 200 GeV, and 7 of 3000 above" in doubt(rows, 0.5)
     assert doubt(rows[1:], 0.5) == ""
-
-
-def test_a_cut_that_takes_all_energies_alike_bounds_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As where particles miss the calorimeter."""
-    keep = (np.random.default_rng(2).uniform(size=900) > 0.05).astype(np.float32)
-    manifest = _preprocessed(tmp_path, "--cut-gev", 0.2, keep=keep)
-    assert manifest.events["dropped"]["below_cut"] == (keep == 0).sum()
-    assert manifest.whole_range == manifest.valid_range
-    assert "--cut-gev" not in caplog.text

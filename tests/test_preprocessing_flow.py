@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import records_of
-from flows import street, write_flow
+from commands import records_of, run
+from flows import GRID, street, write_flow
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
-from preprocessing.__main__ import main
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from preprocessing.flow.manifest import FlowManifest, PairSettings
@@ -39,7 +39,7 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_every_record_is_a_pair_of_its_file(simulations: Path, tmp_path: Path, step: int) -> None:
-    main(["--input", f"{simulations}/*.h5", "--output", str(tmp_path / "ds"), "--pair-step", str(step)])
+    run("--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", "--pair-step", step)
     manifest = read_manifest(tmp_path / "ds")
     assert isinstance(manifest, FlowManifest)
     assert manifest.geometry.interval_d == pytest.approx(0.25 * step)
@@ -61,8 +61,10 @@ def test_every_record_is_a_pair_of_its_file(simulations: Path, tmp_path: Path, s
     assert len(digests_in(tmp_path / "ds", manifest, SPLITS)) == len(found)
 
 
-def test_no_flow_is_in_two_splits(simulations: Path, tmp_path: Path) -> None:
-    main(["--input", f"{simulations}/*.h5", "--output", str(tmp_path / "ds")])
+def test_no_flow_is_in_two_splits_and_a_dataset_stands(simulations: Path, tmp_path: Path) -> None:
+    arguments = ["--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", "--shard-events", 10, "--workers", 2]
+    assert "39 of 39 pieces to do" in run(*arguments)
+    assert "pairs of frames; nothing to do" in run(*arguments)
     places: dict[tuple[bytes, float], set[str]] = {}
     for split, each in records_of(tmp_path / "ds"):
         flow = each["solid"].bytes_list.value[0], each["reynolds"].float_list.value[0]
@@ -81,47 +83,22 @@ def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, t
         preprocess(settings.discover(files, Tolerance()), tmp_path / "ds", settings)
 
     told("train", "test", "train")
-    assert {split: read_manifest(tmp_path / "ds").count(split) for split in SPLITS} == {
-        "train": 46,
-        "validation": 0,
-        "test": 23,
-    }
+    assert [read_manifest(tmp_path / "ds").count(split) for split in ("train", "validation", "test")] == [46, 0, 23]
     with pytest.raises(InputError, match=r"s12.h5 is in test and .*s00.h5 in train, but both are of one obstacle and"):
         told("train", "train", "test")
-
-
-def test_a_run_that_was_killed_goes_on_and_a_dataset_stands(simulations: Path, tmp_path: Path, capsys) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    arguments = ["--input", f"{simulations}/*.h5", "--shard-events", "10", "--output"]
-    main([*arguments, str(whole)])
-    shutil.copytree(whole, cut)
-    (cut / "manifest.json").unlink()
-    lost = sorted((cut / "shards").glob("*.json"))[::2]
-    for receipt in lost:
-        receipt.unlink()
-    capsys.readouterr()
-    main([*arguments, str(cut), "--workers", "2"])
-    assert f"{len(lost)} of 39 pieces to do" in capsys.readouterr().out
-    assert {path.name: path.read_bytes() for path in cut.rglob("*.*")} == {
-        path.name: path.read_bytes() for path in whole.rglob("*.*")
-    }
-    main([*arguments, str(cut)])
-    assert "pairs of frames; nothing to do" in capsys.readouterr().out
 
 
 def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations: Path, tmp_path: Path) -> None:
     velocity = street(frames=FRAMES)
     velocity[9, 14, 7, 1] = np.nan  # in the wake, where it is seen whether it sheds
     write_flow(tmp_path / "bad.h5", velocity=velocity)
-    arguments = ["--input", str(tmp_path / "bad.h5"), f"{simulations}/s0*.h5", "--output", str(tmp_path / "ds")]
+    arguments = ["--input", tmp_path / "bad.h5", f"{simulations}/s0*.h5", "--output", tmp_path / "ds"]
     with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 9 is not a finite number; .* again; correct"):
-        main(arguments)
-    main([*arguments, "--on-bad-event", "skip"])
+        run(*arguments)
+    run(*arguments, "--on-bad-event", "skip")
     manifest = read_manifest(tmp_path / "ds")
-    assert [(each.name, each.event, each.reason) for each in manifest.bad_events] == [
-        ("bad.h5", 8, "nan"),
-        ("bad.h5", 9, "nan"),
-    ]
+    found = [(each.name, each.event, each.reason) for each in manifest.bad_events]
+    assert found == [("bad.h5", 8, "nan"), ("bad.h5", 9, "nan")]
     assert (manifest.events["read"], manifest.events["written"]) == (11 * 23, 11 * 23 - 2)
 
 
@@ -172,32 +149,25 @@ def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
 
 
 @pytest.mark.parametrize(
-    ("of_flow", "told"),
+    ("of_flow", "options", "told"),
     [
-        ({"frames": 16}, "16 frames, at least 17 are needed"),
-        ({"amplitude": 0.01}, "the wake swings by 0.0099 U: it has not begun to shed"),
-        ({"growth": 0.5}, "the wake's swing still grows, from .*: it has not begun to shed"),
-        ({"attributes": {"model": "abc"}}, "a model's roll-out, a solver's simulation is expected"),
+        ({"frames": 16}, "", "16 frames, at least 17 are needed"),
+        ({"amplitude": 0.01}, "", "the wake swings by 0.0099 U: it has not begun to shed"),
+        ({"growth": 0.5}, "", "the wake's swing still grows, from .*: it has not begun to shed"),
+        ({"attributes": {"model": "abc"}}, "", "a model's roll-out, a solver's simulation is expected"),
+        (
+            {"grid": replace(GRID, shape=(40, 16))},
+            "",
+            r"its geometry's shape is \(40, 16\), .* \(32, 16\); use flows",
+        ),
+        ({}, "--cut-gev 1", "--cut-gev is for showers, and the input is a flow; leave it out"),
+        ({}, "--pair-step 0", "--pair-step is 0"),
+        ({}, "--shard-events 0", "--shard-events is 0"),
     ],
 )
-def test_what_cannot_be_trained_on_is_one_line(tmp_path: Path, of_flow: dict[str, float], told: str) -> None:
-    write_flow(tmp_path / "a.h5", **of_flow)
+def test_what_cannot_be_trained_on_is_one_line(
+    simulations: Path, tmp_path: Path, of_flow: dict[str, Any], options: str, told: str
+) -> None:
+    path = write_flow(tmp_path / "b.h5", **of_flow)
     with pytest.raises(InputError, match=told):
-        main(["--input", str(tmp_path / "a.h5"), "--output", str(tmp_path / "ds")])
-
-
-def test_other_grids_and_options_of_showers_are_one_line(simulations: Path, tmp_path: Path) -> None:
-    from dataclasses import replace
-
-    from flows import GRID
-
-    write_flow(tmp_path / "b.h5", grid=replace(GRID, shape=(40, 16)))
-    given = ["--input", f"{simulations}/s00.h5", str(tmp_path / "b.h5"), "--output", str(tmp_path / "ds")]
-    with pytest.raises(InputError, match=r"its geometry's shape is \(40, 16\), .* \(32, 16\); use flows of one grid"):
-        main(given)
-    with pytest.raises(InputError, match="--cut-gev is for showers, and the input is a flow; leave it out"):
-        main([*given, "--cut-gev", "1"])
-    with pytest.raises(InputError, match="--pair-step is 0"):
-        main([*given, "--pair-step", "0"])
-    with pytest.raises(InputError, match="--shard-events is 0"):
-        main([*given, "--shard-events", "0"])
+        run("--input", simulations / "s00.h5", path, "--output", tmp_path / "ds", *options.split())

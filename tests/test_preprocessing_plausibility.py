@@ -6,14 +6,15 @@ import json
 import re
 import time
 import weakref
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from commands import run
 from scipy import special, stats
 from showers import (
+    CYLINDER,
     SAMPLE,
     SMALL_GEOMETRY,
     SPREAD_OUT,
@@ -29,7 +30,6 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import split_values
 from calopipe.showers.files import ShowerFile, open_showers
 from pipelines.checks import check
-from preprocessing import __main__ as command
 from preprocessing.dataset import read_manifest
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_of_widths, look_at
@@ -63,22 +63,35 @@ def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
     assert max(most) == 1
 
 
-def test_the_numbers_are_those_of_the_cells() -> None:
-    file = open_showers(next(SAMPLE.glob("*.h5")))
-    look, showers = _look(SAMPLE / file.path.name), file.read()[SPREAD_OUT]
+_RECTANGULAR = 5.1 * np.stack(np.meshgrid(np.arange(51), np.arange(51), indexing="ij"))
+_RADIUS, _ANGLE = 4.65 * (np.arange(9) + 0.5), (np.arange(16) + 0.5) * np.pi / 8 - np.pi
+_IN_RINGS = np.multiply.outer([np.cos(_ANGLE), np.sin(_ANGLE)], _RADIUS)
+
+
+@pytest.mark.parametrize(
+    ("path", "places", "x0", "unit_gev"),
+    [
+        (next(SAMPLE.glob("*.h5")), _RECTANGULAR, 1.004, 0.02),
+        (CYLINDER, _IN_RINGS, 1.4 / 3.504 + 0.3 / 93.70, 1e-3),
+    ],
+    ids=["rectangular", "rings"],
+)
+def test_the_numbers_are_those_of_the_cells(path: Path, places: np.ndarray, x0: float, unit_gev: float) -> None:
+    """Radius by a loop over the layers; `places` are x and y of the cells in mm."""
+    look, showers = _look(path), open_showers(path).read()[SPREAD_OUT]
     cells = showers.cells.astype(np.float64)
     assert look.doubts == ()
     assert look.showers == 100
-    assert look.response == pytest.approx(0.02 * cells.sum() / showers.energy_gev.sum(), rel=1e-3)
-    depth = np.interp(0.5, np.cumsum(cells.sum(axis=(0, 1, 2))) / cells.sum(), np.arange(25) + 1)
-    assert look.depth_x0 == pytest.approx(depth * 1.004 * np.mean(1 / np.sin(showers.theta_rad)), rel=1e-3)
+    assert look.response == pytest.approx(unit_gev * cells.sum() / showers.energy_gev.sum(), rel=1e-3)
+    layers = cells.shape[3]
+    depth = np.interp(0.5, np.cumsum(cells.sum(axis=(0, 1, 2))) / cells.sum(), np.arange(layers) + 1)
+    assert look.depth_x0 == pytest.approx(depth * x0 * np.mean(1 / np.sin(showers.theta_rad)), rel=1e-3)
     squares = 0.0
-    x, y = np.meshgrid(np.arange(51), np.arange(51), indexing="ij")
-    for layer in (cells[event, :, :, k] for event in range(100) for k in range(25)):
+    for layer in (cells[event, :, :, k] for event in range(100) for k in range(layers)):
         if layer.any():
-            centre = [(layer * axis).sum() / layer.sum() for axis in (x, y)]
-            squares += (layer * ((x - centre[0]) ** 2 + (y - centre[1]) ** 2)).sum()
-    assert look.radius_mm == pytest.approx(5.1 * np.sqrt(squares / cells.sum()), rel=1e-3)
+            centre = [(layer * along).sum() / layer.sum() for along in places]
+            squares += (layer * sum((along - at) ** 2 for along, at in zip(places, centre, strict=True))).sum()
+    assert look.radius_mm == pytest.approx(np.sqrt(squares / cells.sum()), rel=1e-3)
 
 
 def test_the_way_through_a_layer_is_longer_by_both_angles(tmp_path: Path) -> None:
@@ -107,30 +120,16 @@ def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> Non
 
 _SHOWERS = make_showers(events=60)
 _CELLS = _SHOWERS.cells * np.float32(1.01)  # no whole numbers
-_UNIT = "with file_unit_gev=0.02: is that the unit of ECAL (--geometry file_unit_gev=...)"
+_SPREAD = np.random.default_rng(5).permutation(60)
+_UNIT = re.escape("with file_unit_gev=0.02: is that the unit of ECAL (--geometry file_unit_gev=...)")
+_AXES = r"are the cells \(N, x, y, layer\), are these"
 IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "deposits in MeV for GeV": ({"ECAL": _CELLS * 1000}, f"E_vis/E is 20.2 {_UNIT}"),
     "deposits in GeV": ({"ECAL": _CELLS / 50}, f"E_vis/E is 0.000405 {_UNIT}"),
     "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
     "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
-    "both in MeV": (
-        {"ECAL": _CELLS * 1000, "energy": _SHOWERS.energy_gev * 1000},
-        "is energy in GeV, is x0_per_layer right",
-    ),
-    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, "are the cells (N, x, y, layer), are these"),
-    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, "are the cells (N, x, y, layer), are these"),
-}
-
-
-@pytest.mark.parametrize("kind", IMPLAUSIBLE)
-def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> None:
-    changed, told = IMPLAUSIBLE[kind]
-    look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
-    assert any(told in doubt for doubt in look.doubts)
-
-
-_SPREAD = np.random.default_rng(5).permutation(60)
-LABELS: dict[str, tuple[dict[str, Any], str]] = {
+    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, _AXES),
+    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, _AXES),
     "another order": (
         {"energy": _SHOWERS.energy_gev[_SPREAD]},
         r"E_vis does not rise with the energies of 10\d.* are they those of",
@@ -142,31 +141,11 @@ LABELS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("kind", LABELS)
-def test_energies_that_are_not_the_showers_are_named(tmp_path: Path, kind: str) -> None:
-    changed, told = LABELS[kind]
-    (doubt,) = _look(write_file(tmp_path / "a.h5", _SHOWERS, **changed)).doubts
-    assert re.match(told, doubt)
-
-
-def test_showers_are_looked_at_all_over_a_file(tmp_path: Path) -> None:
-    """Of one energy and sorted by what they deposit: the first hundred alone are alike."""
-    rise = np.geomspace(0.4, 2.4, 600)[:, None, None, None]
-    cells = np.tile(_CELLS / _CELLS.sum(axis=(1, 2, 3), keepdims=True), (10, 1, 1, 1)) * _CELLS.sum() / 60 * rise
-    theta, measured = (np.tile(each, 10) for each in (_SHOWERS.theta_rad, _SHOWERS.mtheta_rad))
-    energy = np.full(600, 150.0, np.float32)
-    showers = replace(_SHOWERS, cells=cells.astype(np.float32), energy_gev=energy, theta_rad=theta, mtheta_rad=measured)
-    (doubt,) = _look(write_file(tmp_path / "a.h5", showers)).doubts
-    assert doubt.startswith("all energies are 150 GeV")
-
-
-@pytest.mark.parametrize("resolution", [0.02, 0.3])
-def test_energies_of_a_beam_or_of_many_are_not_doubted(tmp_path: Path, resolution: float) -> None:
-    scatter = np.random.default_rng(1).normal(1, resolution, 60).clip(0.2)[:, None, None, None]
-    cells = _CELLS / _SHOWERS.energy_gev[:, None, None, None] * scatter
-    for name, energy in (("one", np.full(60, 50.0)), ("many", np.geomspace(20, 200, 60))):
-        path = write_file(tmp_path / f"{name}.h5", _SHOWERS, energy=energy, ECAL=cells * energy[:, None, None, None])
-        assert not any("energies" in doubt for doubt in _look(path).doubts)
+@pytest.mark.parametrize("kind", IMPLAUSIBLE)
+def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> None:
+    changed, told = IMPLAUSIBLE[kind]
+    look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
+    assert any(re.search(told, doubt) for doubt in look.doubts)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +247,7 @@ def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
     ]
     for _ in range(2):  # found out, and remembered
         caplog.clear()
-        command.main(["--input", *map(str, paths), "--output", str(tmp_path / "ds")])
+        run("--input", *paths, "--output", tmp_path / "ds")
         assert "mev.h5: not plausible: E_vis/E is 20" in caplog.text
         assert "good.h5: not plausible" not in caplog.text
     noted = {each["name"]: each for each in read_manifest(tmp_path / "ds").plausibility}

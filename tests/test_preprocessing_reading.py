@@ -10,13 +10,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import make_dataset, make_file
+from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers
 
 from calopipe.errors import InputError
+from calopipe.showers.cells import Showers
+from calopipe.showers.hits import Hits
+from preprocessing import records
 from preprocessing.dataset import at_hand, read_manifest
 from preprocessing.manifest import Manifest, Shard
 from preprocessing.reading import (
     TrainingSplit,
+    decode,
     decode_hits,
     dense,
     ordered_batches,
@@ -24,6 +28,7 @@ from preprocessing.reading import (
     shuffled_together,
     steps_per_epoch,
 )
+from preprocessing.showers.encoding import encode
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +94,12 @@ def test_a_training_can_be_entered_at_any_step(manifest: Manifest, split: Traini
 def test_replicas_share_an_epoch_whatever_the_workers(manifest: Manifest, split: TrainingSplit, workers: int) -> None:
     """Replica r gets the same batches in one process as in many, each worker's replicas taking turns."""
     replicas, steps = 4, steps_per_epoch(manifest, "train", 20)
-    expected = [
-        _energies(split.batches(batch=5, seed=1, replicas=replicas, worker=replica, workers=replicas), steps)
-        for replica in range(replicas)
-    ]
+    own, reading = replicas // workers, {"batch": 5, "seed": 1, "replicas": replicas}
+    expected = [_energies(split.batches(**reading, worker=each, workers=replicas), steps) for each in range(replicas)]
     seen = [energy for batches in expected for batch in batches for energy in batch]
     assert len(set(seen)) == len(seen)
-    own = replicas // workers
     for worker in range(workers):
-        batches = split.batches(batch=5, seed=1, replicas=replicas, worker=worker, workers=workers)
-        found = _energies(batches, steps * own)
+        found = _energies(split.batches(**reading, worker=worker, workers=workers), steps * own)
         for local in range(own):
             assert found[local::own] == expected[worker * own + local]
 
@@ -135,12 +136,6 @@ def test_a_replica_opens_its_own_shards_alone(
     assert 2 <= needed <= 3
 
 
-def test_shapes_are_static(manifest: Manifest, split: TrainingSplit) -> None:
-    shapes = {name: spec.shape for name, spec in split.batches(batch=5, seed=1).element_spec.items()}
-    labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
-    assert shapes == {"cells": (5, *manifest.geometry.shape)} | labels
-
-
 @pytest.mark.parametrize("every", [3, 7])
 def test_one_of_so_many_showers_in_the_order_of_all(dataset: Path, manifest: Manifest, every: int) -> None:
     """The first of every three, counted through the shards, in whole batches but for the last."""
@@ -152,8 +147,7 @@ def test_one_of_so_many_showers_in_the_order_of_all(dataset: Path, manifest: Man
     assert {len(batch) for batch in batches[:-1]} == {4}
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize(("compiled", "static"), [(False, False), (True, False), (True, True)])
 def test_dense_showers_are_those_of_loops_over_the_hits(compiled: bool, static: bool) -> None:
     """An empty shower, a full one, one whose list is full and unordered, and some with places left."""
     shape, rng = (3, 4, 2), np.random.default_rng(1)
@@ -192,12 +186,14 @@ def test_the_manifest_knows_the_largest_shower_of_each_split(dataset: Path, mani
     assert read_manifest(tmp_path / "ds") == manifest
 
 
-def test_lists_of_hits_have_one_length_where_shapes_must_be_static(dataset: Path, manifest: Manifest) -> None:
+def test_shapes_are_static_and_lists_of_hits_have_one_length_where_they_must(dataset: Path, manifest: Manifest) -> None:
     length = -(-manifest.most_hits["train"] // 128) * 128
     alike = TrainingSplit(dataset, manifest, decode=decode_hits, static=True).batches(batch=5, seed=1)
-    shapes = {name: tuple(spec.shape) for name, spec in alike.element_spec.items()}
+    showers = TrainingSplit(dataset, manifest).batches(batch=5, seed=1)
     labels = dict.fromkeys(("energy_gev", "theta_rad", "mtheta_rad"), (5,))
-    assert shapes == {"cell": (5, length), "value": (5, length)} | labels
+    lists = {"cell": (5, length), "value": (5, length)}
+    for batches, expected in ((alike, lists), (showers, {"cells": (5, *manifest.geometry.shape)})):
+        assert {name: tuple(spec.shape) for name, spec in batches.element_spec.items()} == expected | labels
     shorter = TrainingSplit(dataset, manifest, decode=decode_hits).batches(batch=5, seed=1)
     for batch, other in zip(alike.take(20), shorter.take(20), strict=True):
         for name, values in other.items():
@@ -224,12 +220,8 @@ def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
     manifest: Manifest, record_bytes: int, batch: int, records: int
 ) -> None:
     """Of the train split alone: the records of others may be larger."""
-    shards = [
-        Shard(f"shards/{number}", split, events, events * size, "")
-        for number, (split, events, size) in enumerate(
-            [("train", 1_000_000, record_bytes), ("test", 9_000, 7 * record_bytes), ("train", 11, record_bytes)]
-        )
-    ]
+    made = ("train", 1_000_000, record_bytes), ("test", 9_000, 7 * record_bytes), ("train", 11, record_bytes)
+    shards = [Shard("", split, events, events * size, "") for split, events, size in made]
     found = shuffled_together(replace(manifest, shards=tuple(shards)), batch)
     assert found == records
     assert found * record_bytes <= max(64 * 2**20, 4 * batch * record_bytes)
@@ -252,3 +244,56 @@ def test_a_dataset_is_at_hand_unless_a_shard_was_altered(dataset: Path, manifest
         assert local == tmp_path / "ds"
     with pytest.raises(InputError, match=rf"{path}: altered since it was written"), at_hand(tmp_path / "ds", manifest):
         pass
+
+
+def test_index_type_counts_every_cell() -> None:
+    assert records.index_type(256 * 256) == "uint16"
+    assert records.index_type(256 * 256 + 1) == "int32"
+
+
+def _encoded(showers: Showers) -> tf.Tensor:
+    """The records (N,) of `showers`, as they are in the shards."""
+    labels = {"energy": showers.energy_gev, "theta": showers.theta_rad, "mtheta": showers.mtheta_rad}
+    return tf.constant(list(encode(Hits.of(showers.cells), labels | {"event": np.arange(len(showers.energy_gev))})))
+
+
+@pytest.mark.parametrize("shape", [(17, 17, 5), (60, 60, 20)])  # indices of two and of four bytes
+def test_lists_of_hits_are_the_dense_showers(tmp_path: Path, shape: tuple[int, int, int]) -> None:
+    """Scattered into empty showers they are those that were encoded and those of `decode`, in a graph as well."""
+    geometry = replace(SMALL_GEOMETRY, shape=shape, file_unit_gev=0.04)
+    manifest = make_dataset(tmp_path / "ds", make_file(tmp_path / "a.h5", events=12, geometry=geometry))
+    showers = make_showers(events=12, geometry=geometry)
+    encoded = _encoded(showers)
+    dense = decode(encoded, manifest)
+    assert dense.keys() == {"cells", "energy_gev", "theta_rad", "mtheta_rad"}
+    in_graph = tf.function(lambda records: decode_hits(records, manifest))
+    for decoded in (decode_hits(encoded, manifest), in_graph(encoded)):
+        found = {name: tensor.numpy() for name, tensor in decoded.items()}
+        assert found.keys() == {"cell", "value", "energy_gev", "theta_rad", "mtheta_rad"}
+        scattered = np.zeros((12, geometry.cells), np.float32)
+        row, column = np.nonzero(found["cell"] >= 0)
+        scattered[row, found["cell"][row, column]] = found["value"][row, column]
+        np.testing.assert_array_equal(scattered.reshape(-1, *shape), dense["cells"])
+        np.testing.assert_allclose(scattered.reshape(-1, *shape), showers.cells * 2)  # in units of 0.02 GeV
+        for label in ("energy_gev", "theta_rad", "mtheta_rad"):
+            for each in (found, dense):
+                np.testing.assert_array_equal(each[label], getattr(showers, label))
+
+
+@pytest.mark.parametrize(
+    ("hits", "width"), [([1, 0], 128), ([5, 128], 128), ([129, 0, 3], 256), ([400], 512), ([0, 0], 0)]
+)
+def test_lists_of_hits_are_as_long_as_the_longest_rounded_up(manifest: Manifest, hits: list[int], width: int) -> None:
+    rng = np.random.default_rng(1)
+    cells = np.zeros((len(hits), SMALL_GEOMETRY.cells), np.float32)
+    for shower, number in zip(cells, hits, strict=True):
+        shower[rng.choice(len(shower), number, replace=False)] = rng.uniform(0.1, 5.0, number)
+    labels = (np.full(len(hits), value, np.float32) for value in (150.0, 1.5, 1.5))
+    showers = Showers(cells.reshape(-1, *SMALL_GEOMETRY.shape), *labels)
+    found = decode_hits(_encoded(showers), manifest)
+    assert found["cell"].shape == found["value"].shape == (len(hits), width)
+    for row, (shower, number) in enumerate(zip(cells, hits, strict=True)):
+        np.testing.assert_array_equal(found["cell"][row, :number], np.flatnonzero(shower))  # padded at the end
+        np.testing.assert_array_equal(found["value"][row, :number], shower[shower > 0])
+        assert (found["cell"].numpy()[row, number:] == -1).all()
+        assert (found["value"].numpy()[row, number:] == 0).all()

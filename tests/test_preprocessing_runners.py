@@ -45,7 +45,6 @@ def test_two_processes(source: Path, tmp_path: Path) -> None:
     assert files_of(tmp_path) == files_of(source / "dataset")
 
 
-@pytest.mark.timeout(900)  # a first build is slow
 def test_prism(source: Path, tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]

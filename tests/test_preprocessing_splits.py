@@ -1,21 +1,27 @@
-"""Which split an event is in: by its content alone, whatever becomes of its file, or by the file's name."""
+"""Which split an event is in: by its content alone, or by its file's name; never in two, and copies are counted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import pytest
-from showers import make_file, make_showers, write_file
+from commands import records_of, run
+from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
-from calopipe.events.splits import ALL, FRACTIONS, SPLITS, Digests, SplitRule
-from calopipe.showers.cells import FloatArray, Showers
+from calopipe.events.splits import FRACTIONS, SPLITS, Digests, SplitRule
+from calopipe.events.tolerance import KEEP, STOP
+from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
+from preprocessing.events import digests_in
+from preprocessing.manifest import DROPPED
 
 _RANDOM = np.random.default_rng(1).integers(0, 2**64, 100_000, dtype=np.uint64)
 
@@ -50,20 +56,6 @@ def test_against_python_integers() -> None:
     assert SplitRule().assign("x.h5", digests).tolist() == splits
 
 
-@pytest.mark.parametrize("part", ["energy_gev", "theta_rad", "value", "place"])
-def test_another_event_has_another_digest(part: str) -> None:
-    showers = make_showers(events=1)
-    before = _digests(showers)
-    cell = np.unravel_index(np.argmax(showers.cells), showers.cells.shape)
-    if part == "value":
-        showers.cells[cell] = np.nextafter(showers.cells[cell], np.float32(np.inf))
-    elif part == "place":
-        showers.cells[..., ::-1, :] = showers.cells.copy()
-    else:
-        getattr(showers, part)[0] = np.nextafter(getattr(showers, part)[0], np.float32(0))
-    assert _digests(showers) != before
-
-
 def test_shares_are_those_stated() -> None:
     """Of showers, whose digests must look random, not of random numbers."""
     rng = np.random.default_rng(0)
@@ -76,50 +68,31 @@ def test_shares_are_those_stated() -> None:
         assert abs(count - counts.sum() * fraction) < 4 * np.sqrt(counts.sum() * fraction * (1 - fraction))
 
 
-def _renamed(path: Path, showers: Showers) -> Path:
-    return write_file(path.with_name("another name.h5"), showers)
+# what is written in place of the showers' own arrays; the file has another name, and the showers another order
+COPIES: dict[str, Callable[[Showers], dict[str, Any]]] = {
+    "as it is": lambda _: {},
+    "in double precision and columns": lambda showers: {
+        "ECAL": showers.cells.astype(np.float64),
+        "energy": showers.energy_gev.astype(np.float64)[:, None],
+        "theta": showers.theta_rad.astype(np.float64),
+    },
+    "with more columns": lambda showers: {"mtheta": showers.mtheta_rad, "eta": showers.theta_rad},
+    "with negative zeros": lambda showers: {"ECAL": np.where(showers.cells == 0, np.float32(-0.0), showers.cells)},
+}
 
 
-def _with_attributes(path: Path, showers: Showers) -> Path:
-    write_file(path, showers)
-    with h5py.File(path, "r+") as file:
-        file.attrs["run"] = "2026-11"
-        file["ECAL"].attrs["unit"] = "GeV x 50"
-    return path
-
-
-def _in_other_chunks(path: Path, showers: Showers) -> Path:
-    write_file(path, showers, ECAL=None)
-    with h5py.File(path, "r+") as file:
-        file.create_dataset("ECAL", data=showers.cells, chunks=(7, 5, 17, 5), compression="gzip", shuffle=True)
-    return path
-
-
-def _in_double_precision(path: Path, showers: Showers) -> Path:
-    names = {"ECAL": showers.cells, "energy": showers.energy_gev[:, None], "theta": showers.theta_rad}
-    wide = {name: values.astype(np.float64) for name, values in names.items()}
-    return write_file(path, showers, chunks=False, **wide)
-
-
-def _with_more_columns(path: Path, showers: Showers) -> Path:
-    return write_file(path, showers, mtheta=showers.mtheta_rad, eta=showers.theta_rad)
-
-
-def _with_negative_zeros(path: Path, showers: Showers) -> Path:
-    cells: FloatArray = np.where(showers.cells == 0, np.float32(-0.0), showers.cells)
-    return write_file(path, showers, ECAL=cells)
-
-
-@pytest.mark.parametrize(
-    "copied",
-    [_renamed, _with_attributes, _in_other_chunks, _in_double_precision, _with_more_columns, _with_negative_zeros],
-)
-def test_a_copy_of_a_file_is_divided_as_the_file_is(tmp_path: Path, copied: Callable[[Path, Showers], Path]) -> None:
+@pytest.mark.parametrize("kind", COPIES)
+def test_a_copy_of_a_file_is_divided_as_the_file_is(tmp_path: Path, kind: str) -> None:
+    """In other chunks, too, and with attributes."""
     showers = make_showers(events=200)
     file = open_showers(write_file(tmp_path / "a.h5", showers))
     order = np.random.default_rng(0).permutation(200)
-    copy = open_showers(copied(tmp_path / "b.h5", showers[order]))
-    assert copy.sha256 != file.sha256
+    path = write_file(tmp_path / "b.h5", showers[order], **COPIES[kind](showers[order]))
+    with h5py.File(path, "r+") as written:
+        cells = written.pop("ECAL")[()]
+        written.create_dataset("ECAL", data=cells, chunks=(7, 5, 17, 5), compression="gzip", shuffle=True)
+        written.attrs["run"] = written["ECAL"].attrs["unit"] = "GeV x 50"
+    copy = open_showers(path)
     for split in SPLITS:
         mask, digests = file.chosen(Selection(split, cut_gev=0))
         there, digests_there = copy.chosen(Selection(split, cut_gev=0))
@@ -140,23 +113,12 @@ def test_whole_files_by_name() -> None:
     assert not rule.may_hold("test", "run_003.h5")
 
 
-def test_mask() -> None:
-    rule = SplitRule()
-    masks = [rule.mask(split, "x.h5", _RANDOM) for split in SPLITS]
-    np.testing.assert_array_equal(np.sum(masks, axis=0), 1)
-    assert rule.mask(ALL, "x.h5", _RANDOM).all()
-
-
-@pytest.mark.parametrize("text", ["tests=*.h5", "test", "test="])
-def test_bad_assignment(text: str) -> None:
-    with pytest.raises(InputError, match="--split-file"):
-        SplitRule.parse([text])
-
-
-def test_a_file_that_no_split_takes() -> None:
-    rule = SplitRule.parse(["train=a*", "validation=b*", "test=c*"])
+def test_bad_assignments_and_a_file_that_no_split_takes() -> None:
+    for text in ("tests=*.h5", "test", "test="):
+        with pytest.raises(InputError, match="--split-file"):
+            SplitRule.parse([text])
     with pytest.raises(InputError, match=r"d\.h5"):
-        rule.assign("d.h5", _RANDOM)
+        SplitRule.parse(["train=a*", "validation=b*", "test=c*"]).assign("d.h5", _RANDOM)
 
 
 def test_a_file_that_is_wholly_in_another_split_is_not_read(tmp_path: Path) -> None:
@@ -164,3 +126,111 @@ def test_a_file_that_is_wholly_in_another_split_is_not_read(tmp_path: Path) -> N
     file.path.unlink()
     mask, _ = file.chosen(Selection("train", SplitRule.parse(["test=a.h5"])))
     assert not mask.any()
+
+
+_ORDER = np.random.default_rng(0).permutation(60)
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> list[Path]:
+    """A file, its copy in another order and in double precision, and a file of other showers."""
+    showers = make_showers(events=60)
+    again = showers[_ORDER]
+    return [
+        write_file(tmp_path / "a.h5", showers),
+        write_file(tmp_path / "b.h5", again, ECAL=again.cells.astype(np.float64)),
+        make_file(tmp_path / "c.h5", events=60, seed=1),
+    ]
+
+
+def _held(folder: Path) -> dict[str, set[bytes]]:
+    """The cells of the showers of each split in the shards, by TensorFlow's own reader."""
+    held: dict[str, set[bytes]] = {split: set() for split in SPLITS}
+    for split, each in records_of(folder):
+        held[split].add(each["index"].bytes_list.value[0] + each["value"].bytes_list.value[0])
+    return held
+
+
+def test_a_copy_of_a_file_brings_no_event_into_another_split(copies: list[Path], tmp_path: Path) -> None:
+    alone = make_dataset(tmp_path / "alone", *copies[:1], on_copies=KEEP)
+    both = make_dataset(tmp_path / "both", *copies, on_copies=KEEP)
+    held = _held(tmp_path / "both")
+    assert sum(map(len, held.values())) == 120  # of 180 that were written: no split holds another's
+    for split, cells in _held(tmp_path / "alone").items():
+        assert cells <= held[split]
+    assert alone.events["repeated"] == 0
+    assert both.events["repeated"] == 60
+
+
+def test_copies_are_left_out_unless_they_are_to_stay(
+    copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Ten of the other file's showers are copies too, at its end. The dataset is that of the first of each alone."""
+    made = make_showers(events=60)
+    with h5py.File(copies[2], "a") as file:
+        for name, values in (("ECAL", made.cells), ("energy", made.energy_gev), ("theta", made.theta_rad)):
+            file[name][50:] = values[:10]
+    output = tmp_path / "ds"
+    found = make_dataset(output, *copies, shard_events=20)
+    told = re.escape("b.h5: event 0 is equal to one before it, as are 69 more: left out (--on-copies)")
+    assert re.search(told, caplog.text)
+    dropped = dict.fromkeys(DROPPED, 0) | {"copy": 70}
+    assert found.events == {"read": 180, "written": 110, "repeated": 0, "dropped": dropped}
+    assert [source.name for source in found.inputs] == ["a.h5", "c.h5"]
+    held = _held(tmp_path / "ds")
+    assert sum(map(len, held.values())) == 110
+    kept = make_dataset(output, *copies, on_copies=KEEP, shard_events=20)
+    assert (kept.events["written"], kept.events["repeated"]) == (180, 70)
+    assert kept.fingerprint != found.fingerprint
+    assert _held(tmp_path / "ds") == held
+    with pytest.raises(InputError, match=r"b.h5: event 0 is equal to one before it, as are 69 more; leave the copies"):
+        make_dataset(output, *copies, on_copies=STOP, shard_events=20)
+    assert make_dataset(output, *copies, shard_events=20) == found
+    assert digests_in(tmp_path / "ds", found, SPLITS).size == 110
+
+
+def test_copies_that_stay_are_told_whenever_it_is_asked(
+    copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(2):
+        caplog.clear()
+        run("--input", *copies, "--output", tmp_path / "ds", "--on-copies", "keep")
+        assert "60 showers repeat another one of their split" in caplog.text
+
+
+def test_an_event_in_two_splits_is_refused_with_its_places(copies: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="are one event, and 59 more are in two splits; leave one of") as caught:
+        make_dataset(tmp_path / "ds", *copies, split_files=["test=b.h5", "train=[ac].h5"], on_copies=KEEP)
+    assert not (tmp_path / "ds/manifest.json").exists()
+    places = dict(re.findall(r"event (\d+) of \S+/([ab])\.h5", str(caught.value)))
+    at = {name: int(event) for event, name in places.items()}
+    assert _ORDER[at["b"]] == at["a"]
+    assert "a.h5 is in train" in str(caught.value)
+    assert "b.h5 is in test" in str(caught.value)
+    make_dataset(tmp_path / "ds", *copies, split_files=["test=[ab].h5"], on_copies=KEEP)
+
+
+def test_an_event_that_was_dropped_is_in_no_split(tmp_path: Path) -> None:
+    showers = make_showers(events=20)
+    showers.cells[4] = 0
+    paths = [write_file(tmp_path / f"{name}.h5", showers[:5] if name == "a" else showers[4:]) for name in "ab"]
+    manifest = make_dataset(tmp_path / "ds", *paths, split_files=["train=a.h5", "test=b.h5"], on_copies=KEEP)
+    assert manifest.events["dropped"]["below_cut"] == 2
+
+
+def test_the_digests_of_a_split_are_those_of_its_showers(copies: list[Path], tmp_path: Path) -> None:
+    manifest = make_dataset(tmp_path / "ds", *copies[1:], on_copies=KEEP)
+    for splits in (["train"], ["train", "validation"], ["test"]):
+        expected: set[int] = set()
+        for path in copies[1:]:
+            for split in splits:
+                mask, digests = open_showers(path).chosen(Selection(split))
+                expected |= set(digests[mask].tolist())
+        assert digests_in(tmp_path / "ds", manifest, splits).tolist() == sorted(expected)
+
+
+def test_a_dataset_whose_receipts_are_gone_tells_so(copies: list[Path], tmp_path: Path) -> None:
+    manifest = make_dataset(tmp_path / "ds", *copies[:1])
+    next((tmp_path / "ds/shards").glob("*.json")).unlink()
+    with pytest.raises(InputError, match=r"what it holds of each event cannot be read .*; preprocess again"):
+        digests_in(tmp_path / "ds", manifest, ["train"])
