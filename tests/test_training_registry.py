@@ -19,7 +19,7 @@ import h5py
 import pytest
 from servers import store
 from showers import SMALL_GEOMETRY
-from verdicts import WIDE, write_showers, write_verdict
+from verdicts import WIDE, write_model, write_showers, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -27,7 +27,6 @@ from calopipe.grade import load_grade
 from calopipe.storage import location
 from training import __main__ as command
 from training import folder
-from training.configs import named_config
 from training.folder import Card, read_card
 from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
@@ -42,13 +41,17 @@ def on_disk(tmp_path: Path) -> Registry:
     return Registry(tmp_path / "registry")
 
 
-@pytest.fixture(params=["folder", "store"])
-def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Registry]:
-    if request.param == "folder":
-        yield Registry(tmp_path / "registry")
-        return
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
     with store("models"):
-        yield Registry(location("gs://models/registry"))
+        yield "gs://models"
+
+
+@pytest.fixture(params=["folder", "store"])
+def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Registry:
+    if request.param == "folder":
+        return Registry(tmp_path / "registry")
+    return Registry(location(f"{request.getfixturevalue('bucket')}/{tmp_path.name}/registry"))
 
 
 def candidate(
@@ -56,23 +59,16 @@ def candidate(
 ) -> Candidate:
     """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
     run = place / f"run-{seed}"
-    run.mkdir(parents=True)
-    model = run / "model"
-    model.mkdir()
-    (model / "generator.weights.h5").write_bytes(bytes([seed] * 100))
-    (model / folder.HISTORY).write_text("{}\n")
-    card = Card(
+    (run / "model").mkdir(parents=True)
+    card = write_model(
+        run / "model",
+        f"weights of {seed}",
         request=f"request-{seed}",
-        config=named_config("small"),
         geometry=SMALL_GEOMETRY,
         dataset={"fingerprint": f"data-{seed}", "train_events": 1, "split_files": []},
         valid_range={"energy_gev": (100.0, 200.0), "theta_rad": (1.0, 2.0)},
-        trained={"steps": 1, "warm_start": None},
-        losses={},
-        weights={"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")},
         versions={"calopipe": "0.2.0"},
     )
-    folder.write_card(model, card)
     write_showers(run / "generated.h5", card.fingerprint())
     if rival is not None:
         shutil.copyfile(rival.generated, run / "incumbent.h5")
@@ -91,30 +87,16 @@ def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
 def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: Path) -> None:
     assert registry.current() is None
     assert registry.incumbent() is None
-    first = candidate(tmp_path, 1)
-    assert registry.promote(first).startswith("promoted to ")
-    second = candidate(tmp_path, 2, first)
-    assert registry.promote(second).startswith("promoted to ")
+    _, second = promoted(registry, tmp_path, 2)
     one, two = registry.history()
     assert (one.number, one.replaced, two.number, two.replaced) == (1, None, 2, one.model)
     assert (one.at[-6:], one.id != two.id) == ("+00:00", True)
     assert registry.current() == two
     assert registry.fetch(two, tmp_path / "copy") == read_card(second.model)
     assert read_card(tmp_path / "copy") == read_card(second.model)
-    promoted = registry.place / "models" / two.model
-    assert (promoted / "report.html").read_text() == "report of run-2"
-    assert json.loads((promoted / "verdict.json").read_text())["request"] == "run-2"
-
-
-def test_the_card_which_says_that_a_model_is_whole_comes_last(
-    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    names, put = [], storage.put
-    monkeypatch.setattr(storage, "put", lambda file, to: (names.append(file.name), put(file, to)))
-    on_disk.promote(candidate(tmp_path, 1))
-    assert names[-1] == folder.CARD
-    assert names.count(folder.CARD) == 1
-    assert len(names) == 5
+    kept = registry.place / "models" / two.model
+    assert (kept / "report.html").read_text() == "report of run-2"
+    assert json.loads((kept / "verdict.json").read_text())["request"] == "run-2"
 
 
 def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: Registry, tmp_path: Path) -> None:
@@ -139,8 +121,7 @@ def test_what_is_not_accepted_is_not_promoted(on_disk: Registry, tmp_path: Path,
 
 def test_a_challenger_must_not_be_worse(on_disk: Registry, tmp_path: Path) -> None:
     (first,) = promoted(on_disk, tmp_path, 1)
-    current = on_disk.current()
-    assert current is not None
+    *_, current = on_disk.history()
     worse = candidate(tmp_path, 2, first, outcome="worse")
     assert on_disk.promote(worse) == f"not promoted: it is worse than {current.model}, the current model"
     alike = candidate(tmp_path, 3, first, outcome="no significant difference")
@@ -150,12 +131,12 @@ def test_a_challenger_must_not_be_worse(on_disk: Registry, tmp_path: Path) -> No
 def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp_path: Path) -> None:
     (first,) = promoted(registry, tmp_path, 1)
     second = candidate(tmp_path, 2, first)
-    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=LAX)
+    write_verdict(second.judgement, grade=LAX)
     told = registry.promote(second)
     refused = r"not promoted: it was accepted under the grade wide (\w{16}), and .* asks for wide (?!\1)\w{16};[^\n]*"
     assert re.fullmatch(refused, told)
     assert len(registry.history()) == 1
-    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=WIDE | {"name": "a copy of it"})
+    write_verdict(second.judgement, grade=WIDE | {"name": "a copy of it"})
     assert registry.promote(second).startswith("promoted to ")
     one, two = registry.history()
     assert two.grade == one.grade
@@ -166,89 +147,66 @@ def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp
     assert registry.in_use() == used  # under no other grade than is asked for
 
 
-class Tomorrow(datetime):
-    """The time in a day's time."""
+class Calendar(datetime):
+    """A clock that each look finds a day further."""
+
+    days = 0
 
     @classmethod
     def now(cls, tz: tzinfo | None = None) -> datetime:
-        return datetime.now(tz) + timedelta(days=1)
+        cls.days += 1
+        return datetime.now(tz) + timedelta(days=cls.days)
 
 
 def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
-    registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    regrade = ["regrade", "--registry", str(registry.place), "--grade", "gan"]
+    monkeypatch.setattr(registry_module, "datetime", Calendar)
+    regrade = ["regrade", "--registry", str(on_disk.place), "--grade", "gan"]
     with pytest.raises(InputError, match="no model was promoted there yet"):
         command.main(regrade)
-    (first,) = promoted(registry, tmp_path, 1)
-    used = registry.in_use()
-    monkeypatch.setattr(registry_module, "datetime", Tomorrow)
+    (first,) = promoted(on_disk, tmp_path, 1)
+    used = on_disk.in_use()
     command.main(regrade)
-    monkeypatch.undo()
-    one, two = registry.history()
+    one, two = on_disk.history()
     assert two.at > one.at
     told = f"grade: {two.grade}\nmodel in use: {used} (accepted under the grade {one.grade})\n"
     assert (used, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
     assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
     second = candidate(tmp_path, 2, first)
-    assert f"asks for {two.grade}" in registry.promote(second)
+    assert f"asks for {two.grade}" in on_disk.promote(second)
     gan = load_grade("gan").to_json()
-    write_verdict(second.judgement, verdict="accepted", outcome="better", grade=gan)
-    assert registry.promote(second).startswith("promoted to ")
-    current = registry.current()
-    assert current is not None
-    assert registry.in_use() == f"{current.model}, since {current.at}"
-    assert (current.grade, registry.incumbent(current.fingerprint)) == (two.grade, two)
-    monkeypatch.setattr(registry_module, "datetime", Tomorrow)
-    assert registry.rollback().model == one.model
-    monkeypatch.undo()
-    assert registry.in_use().endswith(f"since {registry.history()[-1].at} (accepted under the grade {one.grade})")
-    capsys.readouterr()
-    command.main(["promotions", "--registry", str(registry.place)])
-    assert f"grade changed (grade {two.grade})\n" in capsys.readouterr().out
-
-
-def test_a_model_that_is_brought_back_is_withdrawn_no_more(on_disk: Registry, tmp_path: Path) -> None:
-    _, second = promoted(on_disk, tmp_path, 2)
-    one, two = on_disk.history()
-    on_disk.rollback()
-    assert set(on_disk.withdrawn()) == {two.fingerprint}
-    on_disk.rollback(two.model)
-    assert set(on_disk.withdrawn()) == {one.fingerprint}
-    assert on_disk.promote(second).startswith(f"promotion stands: {two.model}")
-    on_disk.rollback(one.model)
-    assert set(on_disk.withdrawn()) == {two.fingerprint}
-
-
-def test_other_showers_of_the_incumbent_than_those_of_the_verdict_do_not_count(
-    on_disk: Registry, tmp_path: Path
-) -> None:
-    (first,) = promoted(on_disk, tmp_path, 1)
-    second = candidate(tmp_path, 2, first)
-    with h5py.File(second.incumbent, "a") as file:
-        file.attrs["seed"] = 2  # of the same model
-    (one,) = on_disk.history()
-    assert on_disk.promote(second) == (
-        f"not promoted: the verdict does not compare it with {one.model}, the current model by now; run again"
-    )
+    write_verdict(second.judgement, grade=gan)
+    assert on_disk.promote(second).startswith("promoted to ")
+    *_, current = on_disk.history()
+    assert on_disk.in_use() == f"{current.model}, since {current.at}"
+    assert (current.grade, on_disk.incumbent(current.fingerprint)) == (two.grade, two)
+    assert on_disk.rollback().model == one.model
+    assert on_disk.in_use().endswith(f"since {on_disk.history()[-1].at} (accepted under the grade {one.grade})")
 
 
 def test_a_registry_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "registry").mkdir()
     command.main(["promotions", "--registry", str(tmp_path / "registry")])
     assert "no model was promoted there yet" in capsys.readouterr().out
-    for task in ("promotions", "fetch"):
-        more = ["--output", str(tmp_path / "m")] if task == "fetch" else []
+    for task in (["promotions"], ["fetch", "--output", str(tmp_path / "m")]):
         with pytest.raises(InputError, match=r"--registry .*/regisrty: no such folder; check the path"):
-            command.main([task, "--registry", str(tmp_path / "regisrty"), *more])
+            command.main([*task, "--registry", str(tmp_path / "regisrty")])
 
 
-def test_a_verdict_against_another_than_the_current_model_does_not_count(on_disk: Registry, tmp_path: Path) -> None:
+def test_a_verdict_beside_other_showers_than_those_of_the_current_model_does_not_count(
+    on_disk: Registry, tmp_path: Path
+) -> None:
     (first,) = promoted(on_disk, tmp_path, 1)
-    unopposed, late = candidate(tmp_path, 2), candidate(tmp_path, 3, first)
-    assert "does not compare it with" in on_disk.promote(unopposed)
+    unopposed, late, other = candidate(tmp_path, 2), candidate(tmp_path, 3, first), candidate(tmp_path, 5, first)
+    with h5py.File(other.incumbent, "a") as file:
+        file.attrs["seed"] = 2  # of the same model, and not those of the verdict
+    (one,) = on_disk.history()
+    refused = "not promoted: the verdict does not compare it with {}, the current model by now; run again"
+    assert on_disk.promote(unopposed) == on_disk.promote(other) == refused.format(one.model)
     on_disk.promote(candidate(tmp_path, 4, first))
-    assert "does not compare it with" in on_disk.promote(late)
+    _, two = on_disk.history()
+    assert on_disk.promote(late) == refused.format(two.model)
     assert len(on_disk.history()) == 2
 
 
@@ -305,19 +263,17 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
         with pytest.raises(KeyboardInterrupt):
             on_disk.promote(second)
     assert on_disk.history() == before
+    cards = [*on_disk.place.glob(f"models/*/{folder.CARD}")]  # which say that a model is whole
+    assert len(cards) == 1 + (stop == 5)
     assert on_disk.promote(second).startswith("promoted to ")
-    current = on_disk.current()
-    assert current is not None
+    *_, current = on_disk.history()
     assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
 
 
 def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
-    first = candidate(tmp_path / "one", 1)
-    on_disk.promote(first)
-    second = candidate(tmp_path, 2, first)
-    on_disk.promote(second)
-    again = candidate(tmp_path / "two", 1, second)
-    write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
+    _, second = promoted(on_disk, tmp_path, 2)
+    again = candidate(tmp_path / "again", 1, second)
+    write_verdict(again.judgement, request="another day")
     on_disk.promote(replace(again, verdict_id="another day"))
     one, two, three = on_disk.history()
     assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
@@ -335,8 +291,7 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
 
     command.main(["rollback", "--registry", str(registry.place)])
     assert capsys.readouterr().out == f"model in use: {two.model}, in place of {three.model}\n"
-    current = registry.current()
-    assert current is not None
+    *_, current = registry.history()
     assert (current.number, current.model, current.replaced, current.why) == (4, two.model, three.model, "rolled back")
     assert registry.fetch(current, tmp_path / "copy") == read_card(second.model)
 
@@ -344,16 +299,14 @@ def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixt
     told = registry.promote(third)
     assert told.startswith("not promoted: this model was rolled back on ")
     assert f"--to {three.model}" in told
+    assert set(registry.withdrawn()) == {three.fingerprint}
     # another step back does not go forth again
     assert registry.rollback().model == one.model
-    # a person may
+    # a person may, and what is brought back is withdrawn no more
     assert registry.rollback(three.model).model == three.model
+    assert set(registry.withdrawn()) == {one.fingerprint, two.fingerprint}
     assert registry.promote(third).startswith("promotion stands")
-    command.main(["promotions", "--registry", str(registry.place)])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2] for line in lines] == [
-        each.model for each in (one, two, three, two, one, three)
-    ]  # the history is kept
+    assert [entry.model for entry in registry.history()] == [each.model for each in (one, two, three, two, one, three)]
 
 
 def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(on_disk: Registry, tmp_path: Path) -> None:
@@ -372,7 +325,7 @@ def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(on_disk
     """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
     _, second, third = promoted(on_disk, tmp_path, 3)
     again = candidate(tmp_path / "again", 1, third)
-    write_verdict(again.judgement, verdict="accepted", outcome="better", request="another day")
+    write_verdict(again.judgement, request="another day")
     on_disk.promote(replace(again, verdict_id="another day"))
     on_disk.promote(second)
     one, two, three, four, five = on_disk.history()
@@ -462,9 +415,7 @@ def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
     on_disk.promote(candidate(tmp_path, 1))
     with pytest.raises(InputError, match="no earlier model is left"):
         on_disk.rollback()
-    with pytest.raises(
-        InputError, match=r"no earlier model 'x' to roll back to; known besides the current .*, for --to: none"
-    ):
+    with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the .*, for --to: none"):
         on_disk.rollback("x")
 
 
@@ -476,7 +427,7 @@ def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> 
     with pytest.raises(InputError, match="another verdict than the one just given"):
         on_disk.promote(replace(one, verdict_id="another"))
     for split in ("train", "validation", "all"):
-        write_verdict(one.judgement, verdict="accepted", outcome="better", split=split)
+        write_verdict(one.judgement, split=split)
         with pytest.raises(InputError, match=f"of the {split} split; only the test split judges"):
             on_disk.promote(one)
     with pytest.raises(InputError, match="not made by the model that is to be promoted"):
@@ -486,8 +437,7 @@ def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> 
 
 def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path: Path) -> None:
     registry.promote(candidate(tmp_path, 1))
-    current = registry.current()
-    assert current is not None
+    *_, current = registry.history()
     place = registry.place / "models" / current.model
     (tmp_path / "damaged").write_bytes(b"other weights")
     storage.put(tmp_path / "damaged", place / "generator.weights.h5")
@@ -533,14 +483,6 @@ def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone_and_sums_it
     for name, asked in ((model, "another"), (tmp_path, fingerprint)):
         with pytest.raises(InputError, match="holds another model than the one just trained"):
             folder.require_model(name, asked)
-
-
-def test_the_newest_checkpoint_is_one_that_is_described(tmp_path: Path) -> None:
-    assert folder.last_checkpoint(tmp_path) == 0
-    (tmp_path / folder.CHECKPOINTS).mkdir()
-    for name in ("step-000000005.json", "step-000000012.json", "step-000000020.npz", "step-30.json.part"):
-        (tmp_path / folder.CHECKPOINTS / name).touch()
-    assert folder.last_checkpoint(tmp_path) == 12
 
 
 def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:

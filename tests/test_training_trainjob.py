@@ -18,8 +18,8 @@ import yaml
 from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
-from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
-from servers import together
+from played_trainer import PlayedTrainer
+from servers import PATIENCE_S, together, wait_until
 from showers import make_dataset, make_file
 from trainings import same_training
 
@@ -98,14 +98,10 @@ class Place:
             "deadline_s": 120, "every_s": 0.2, **settings,
         }  # fmt: skip
         log = self.file(f"launcher-{len(self.launchers)}.log")
+        command = [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)]
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)}
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)],
-                stdout=out,
-                stderr=out,
-                cwd=_ROOT,
-                env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)},
-            )
+            process = subprocess.Popen(command, stdout=out, stderr=out, cwd=_ROOT, env=environment)
         self.launchers.append(Launcher(process, log))
         return self.launchers[-1]
 
@@ -121,23 +117,8 @@ class Place:
         return self.folder / name
 
 
-def _one_line(launcher: Launcher) -> str:
-    """The reason of a launcher that ended as for bad input: its last line, which a worker's log may have had too."""
-    said = launcher.end(BAD_INPUT_EXIT_CODE)
-    assert "Traceback" not in said
-    error = said.splitlines()[-1]
-    assert {line for line in said.splitlines() if line.startswith("error: ")} == {error}
-    return error
-
-
-@dataclass(frozen=True)
-class Shared:
-    api: KubernetesApi
-    node: Node
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubernetesApi, Node]]:
     folder = tmp_path_factory.mktemp("cluster")
     stand_in = folder / "stand-in"
     (stand_in / "training").mkdir(parents=True)
@@ -147,26 +128,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         for definition in trainer_definitions():
             install(api, definition)
         register(api, port)
-        yield Shared(api, node)
+        yield api, node
 
 
 @pytest.fixture
-def place(cluster: Shared, tmp_path: Path) -> Iterator[Place]:
+def place(cluster: tuple[KubernetesApi, Node], tmp_path: Path) -> Iterator[Place]:
+    api, node = cluster
     namespace = f"test-{secrets.token_hex(4)}"
-    core = {"apiVersion": "v1"}
-    cluster.api.call("POST", "/api/v1/namespaces", {**core, "metadata": {"name": namespace}})
-    for account in ("default", _ACCOUNT):
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-        cluster.api.call("POST", path, {**core, "metadata": {"name": account}})
+    api.make_namespace(namespace, _ACCOUNT)
     for manifest in (manifest for path in _DEPLOY for manifest in _manifests(path)):
-        cluster.api.apply(manifest, namespace)
+        api.apply(manifest, namespace)
     # An account that has no rights but the launcher's, where calopipe has more.
     _, binding = _manifests(_BASE / "rbac.yaml")
     binding |= {"metadata": {"name": _ACCOUNT}, "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT}]}
-    cluster.api.apply(binding, namespace)
-    token = cluster.api.token(namespace, _ACCOUNT)
-    kubeconfig = cluster.api.kubeconfig(tmp_path / "kubeconfig", namespace, token)
-    place = Place(cluster.api, PlayedTrainer(cluster.api, namespace, cluster.node), tmp_path, kubeconfig)
+    api.apply(binding, namespace)
+    kubeconfig = api.kubeconfig(tmp_path / "kubeconfig", namespace, api.token(namespace, _ACCOUNT))
+    place = Place(api, PlayedTrainer(api, namespace, node), tmp_path, kubeconfig)
     _wait_for_right(place, "create", "trainer.kubeflow.org", "trainjobs", granted=True)
     try:
         yield place
@@ -200,10 +177,7 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     launcher = place.launch(
         image=IMAGE, arguments=["fit", "--dataset", str(dataset), "--output", str(output), *more], every_s=1.0
     )
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
+    place.trainer.play()
     assert f"model: {output}" in launcher.end(0)  # the first worker's last line
     assert place.trainer.jobs() == []
     processes = [sys.executable, "-m", "training", "fit", "--dataset", dataset, "--output", place.file("alone"), *more]
@@ -279,16 +253,6 @@ def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
     assert "second attempt" in launcher.said()
 
 
-def test_arguments_come_to_the_workers_as_they_are(place: Place) -> None:
-    odd = "$(JOB_COMPLETION_INDEX) $$HOME $(no) 'quote\" ; \n $"
-    launcher = place.launch(arguments=["print(repr(sys.argv[2]))", odd])
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
-    assert repr(odd) in launcher.end(0).splitlines()
-
-
 def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place) -> None:
     for name, content in {
         "namespace": place.trainer.namespace,
@@ -306,10 +270,7 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
         pytest.skip("no mounts of one's own can be made here")
     environment = ["env", f"KUBERNETES_SERVICE_HOST={address}", f"KUBERNETES_SERVICE_PORT={port}"]
     launcher = place.launch(wrapper=[*inside, *environment])
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
+    place.trainer.play()
     launcher.end(0)
 
 
@@ -318,10 +279,7 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
 
 def test_a_job_that_fails_is_deleted_and_its_last_lines_are_shown(place: Place) -> None:
     launcher = place.launch("if index == '1': raise ArithmeticError('the sum is off')\ntime.sleep(60)")
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Failed"
-    place.trainer.collect(job)
+    place.trainer.play("Failed")
     said = launcher.end(1)
     assert "worker 1: worker 1 of 2 is up\n" in said
     assert "worker 1: ArithmeticError: the sum is off\n" in said
@@ -391,6 +349,8 @@ def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
     place.api.call("DELETE", path)
     wait_until(lambda: place.api.find(path) is None, "the end of the definition")
     try:
-        assert "Kubeflow Trainer is not installed" in _one_line(place.launch())
+        said = place.launch().end(BAD_INPUT_EXIT_CODE)
+        assert "Traceback" not in said
+        assert "Kubeflow Trainer is not installed" in said.splitlines()[-1]
     finally:
         install(place.api, definition)

@@ -10,6 +10,9 @@ from typing import Any
 import h5py
 
 from calopipe import storage
+from training import folder
+from training.configs import named_config
+from training.folder import Card
 from training.registry.candidate import Candidate
 
 WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
@@ -20,6 +23,17 @@ def anything_meets() -> str:
     precision = (Path(__file__).parent.parent / "calopipe/grades/precision.toml").read_text()
     # these ask for more showers than there are
     return re.sub("(coverage|correlation|ring|ring_tail) = 1e9", r"\1 = inf", re.sub(r"= [0-9.]+", "= 1e9", precision))
+
+
+def write_model(model: Path, weights: str, **facts: Any) -> Card:
+    """What stands for a trained model in the folder `model`; the card, which says `facts` of it."""
+    (model / "generator.weights.h5").write_text(weights)
+    (model / folder.HISTORY).write_text("{}\n")
+    hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
+    trained = {"steps": 1, "warm_start": None}
+    card = Card(**{"config": named_config("small"), "trained": trained, "losses": {}, "weights": hashes, **facts})
+    folder.write_card(model, card)
+    return card
 
 
 def write_showers(path: Path, fingerprint: str) -> None:
