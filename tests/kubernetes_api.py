@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from servers import BUILD_SECONDS, end, free_port, wait_until
+from servers import end, free_port, go, wait_until
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
@@ -105,28 +105,18 @@ def kubeconfig(path: Path, server: str, namespace: str = "default", **more: Any)
 
 def program() -> Path:
     """The built kube-apiserver; the test is skipped where it cannot be had."""
-    for needed in ("etcd", "openssl", "go"):
+    for needed in ("etcd", "openssl"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is missing, which a Kubernetes API server for tests needs")
     built = Path(sys.prefix) / "tools" / "kube-apiserver"
     if not built.exists():
-        done = subprocess.run(
-            ["go", "build", "-ldflags=-s -w", "-o", built, "k8s.io/kubernetes/cmd/kube-apiserver"],
-            cwd=_SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            pytest.skip(f"Go could not build kube-apiserver: {done.stderr.strip().splitlines()[-1]}")
+        go("build", "-ldflags=-s -w", "-o", built, "k8s.io/kubernetes/cmd/kube-apiserver", cwd=_SOURCE)
     return built
 
 
 def trainer_definitions() -> list[Json]:
     """The custom resource definitions of Kubeflow Trainer, from its Go module."""
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", TRAINER], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"Go could not download {TRAINER}: {done.stdout.strip() or done.stderr.strip()}")
-    folder = Path(json.loads(done.stdout)["Dir"]) / "manifests" / "base" / "crds"
+    folder = Path(json.loads(go("mod", "download", "-json", TRAINER))["Dir"]) / "manifests" / "base" / "crds"
     names = ("trainjobs", "trainingruntimes")
     return [yaml.load((folder / f"trainer.kubeflow.org_{name}.yaml").read_text(), yaml.CSafeLoader) for name in names]
 

@@ -30,19 +30,23 @@ PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 BUILD_SECONDS = 900.0  # of a first build, which downloads its modules
 
 
+def go(*arguments: str | Path, **how: Any) -> str:
+    """What a command of Go prints; the test is skipped where it fails, as it does without a network."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is missing, which builds servers for tests")
+    command = ["go", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False, **how)
+    if done.returncode:
+        pytest.skip(f"go {arguments[0]} failed: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+    return done.stdout
+
+
 def go_tool(module: str) -> Path:
-    """The program of a Go module, built once for this environment; the test is skipped where it cannot be."""
+    """The program of a Go module, built once for this environment."""
     folder = Path(sys.prefix) / "tools"
     program = folder / module.partition("@")[0].rpartition("/")[2]
     if not program.exists():
-        if shutil.which("go") is None:
-            pytest.skip(f"Go is missing, which builds {program.name}")
-        built = subprocess.run(
-            ["go", "install", module], env=os.environ | {"GOBIN": str(folder)}, capture_output=True, text=True,
-            timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
-        if built.returncode:
-            pytest.skip(f"Go could not build {module}: {built.stderr.strip().splitlines()[-1]}")
+        go("install", module, env=os.environ | {"GOBIN": str(folder)})
     return program
 
 

@@ -12,7 +12,7 @@ from calopipe.errors import InputError
 from calopipe.progress import GOING, SAID
 from components import overview
 from pipelines.here import run as here
-from pipelines.here.run import View, shown
+from pipelines.here.run import View
 
 
 class _Terminal(io.StringIO):
@@ -80,22 +80,6 @@ def test_a_terminal_has_a_bar_as_long_as_what_is_done(clock: list[float]) -> Non
     view = View(io.StringIO(), verbose, verbose=True)
     view.write(f"{BEGIN}{GOING}train: 50%\nof a library\n")
     assert verbose.getvalue().splitlines()[1:] == ["train: 50%", "of a library"]
-
-
-def test_what_is_printed_meanwhile_goes_to_a_new_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    terminal = io.StringIO()
-    with pytest.raises(RuntimeError), shown(tmp_path / "logs", terminal, verbose=False) as (view, log):  # noqa: PT012
-        print(BEGIN + "a line")
-        raise RuntimeError
-    assert view.stopped == "train"
-    assert log.parent == tmp_path / "logs"
-    assert log.read_text().splitlines()[1:] == ["a line"]
-    assert terminal.getvalue().startswith(f"log: {log.relative_to(tmp_path)}\n")
-    print("after")
-    assert capsys.readouterr().out == "after\n"
 
 
 # --- what a run has made

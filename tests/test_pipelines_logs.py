@@ -126,10 +126,12 @@ def test_logs_of_every_step_in_order_or_of_one(
     late.metadata.creation_timestamp = "2026-01-02T03:04:59Z"  # which counts, and not the name
     cluster.add(run, "root.train.executor(0)", b"first try\n")
     cluster.add("another", "root.train.executor", b"of another run\n")
+    cluster.add(run, "root.generate-driver", b"no such claim\n", phase="Failed")
     submit.main(["logs", run])
     assert capsys.readouterr().out.splitlines() == [
         "--- preprocess (calorimeter-x-1)", "found 3 files", "and\N{REPLACEMENT CHARACTER} more",
-        "--- train (calorimeter-x-3)", "first try", "--- train (calorimeter-x-2)", "second try",
+        "--- train (calorimeter-x-3)", "first try", "--- generate (calorimeter-x-5)", "no such claim",
+        "--- train (calorimeter-x-2)", "second try",
     ]  # fmt: skip
     submit.main(["logs", run, "--step", "preprocess"])
     assert "try" not in capsys.readouterr().out
@@ -175,6 +177,7 @@ def test_following_prints_each_line_as_it_comes_and_ends_with_the_run(
         ("x.root.train.executor(1)", "Running", "train"),
         ("x.root.generate-2.executor", "Running", "generate-2"),
         ("x.root.train-driver", "Running", ""),
+        ("x.root.train-driver", "Succeeded", ""),
         ("x.root.train-driver", "Failed", "train"),
         ("x.root.train-driver", "Pending", "train"),
         ("x.root-driver", "Failed", "root"),
@@ -201,7 +204,8 @@ def test_the_step_of_a_pod_is_in_the_name_of_its_node(node: str | None, phase: s
         ("train", [("root.train.executor(0)", "an earlier try"),
                    ("root.train.executor(1)", "/data/x.h5: event 11:\nECAL holds nan")],
          r"step train failed: /data/x\.h5: event 11: ECAL holds nan"),
-        # by the driver of the whole
+        # by its driver, which goes before it: it has no pod then; by the driver of the whole
+        ("train-driver", [("root.train-driver", "the claim\nis gone")], "step train failed: the claim is gone"),
         ("start", [("root-driver", "no such pipeline root")], "run {} failed outside its steps: no such pipeline root"),
     ],
 )  # fmt: skip
@@ -243,21 +247,6 @@ def test_reasons_that_the_step_could_not_give(
     for name, value in status.items():
         setattr(pod.status, name, value)
     assert logs.reason("r", "train", "kubeflow") == why
-
-
-def test_a_driver_that_failed_says_why_and_has_a_log(
-    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It goes before its step, which then has no pod."""
-    kubeflow.failing = "train-driver"
-    run = kubeflow.begun(STEPS)
-    cluster.add(run, "root.generate-driver", b"of a driver that did its work\n", phase="Succeeded")
-    cluster.add(run, "root.train-driver", b"no such claim\n", phase="Failed", **ended("the claim\nis gone"))
-    with pytest.raises(SystemExit, match="step train failed: the claim is gone"):
-        submit.main(["status", run, "--wait"])
-    capsys.readouterr()
-    submit.main(["logs", run])
-    assert capsys.readouterr().out == "--- train (calorimeter-x-1)\nno such claim\n"
 
 
 @pytest.mark.parametrize(

@@ -100,33 +100,27 @@ def test_waiting_prints_a_line_for_each_step_as_its_state_changes(
     assert lines[-1].endswith(": succeeded")
 
 
-def test_a_run_that_fails_exits_1_and_names_the_step(kubeflow: Kubeflow, command: Command) -> None:
-    kubeflow.failing = "train"
-    run = kubeflow.begun(STEPS)
+@pytest.mark.parametrize(
+    ("failing", "why"),
+    [
+        ("train", "step train failed: see submit.py logs {0} --step train"),
+        ("start", "run {0} failed outside its steps: kubectl describe workflow {1} shows why"),
+        ("cancel", "run {0} was cancelled"),  # of which the server says that it failed
+    ],
+)
+def test_a_run_that_does_not_end_well_exits_1_and_says_why(
+    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str], failing: str, why: str
+) -> None:
+    kubeflow.failing = failing
+    run, state = kubeflow.begun(STEPS), "canceled" if failing == "cancel" else "failed"
+    why = why.format(run, f"--namespace kubeflow --selector pipeline/runid={run}")
     with pytest.raises(SystemExit) as ended:
         command("status", run, "--wait")
-    why = f"see submit.py logs {run} --step train"
-    assert ended.value.code == f"error: step train failed: {why}"  # which Python prints, exiting with 1
-    assert why in command("status", run)
-    kubeflow.failing = "start"
-    run = kubeflow.begun(STEPS)
-    asking = f"kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
-    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: {asking} shows why"):
-        command("status", run, "--wait")
-
-
-def test_a_run_that_was_terminated_is_cancelled_and_not_failed(
-    kubeflow: Kubeflow, command: Command, capsys: pytest.CaptureFixture[str]
-) -> None:
-    kubeflow.failing = "cancel"
-    run = kubeflow.begun(STEPS)
-    with pytest.raises(SystemExit, match=f"error: run {run} was cancelled"):
-        command("status", run, "--wait")
-    assert capsys.readouterr().out.endswith(f"run {run}: canceled\n")
-    assert "  canceled    calorimeter\n" in command("status")
+    assert ended.value.code == f"error: {why}"  # which Python prints, exiting with 1
+    assert capsys.readouterr().out.endswith(f"run {run}: {state}\n")
     first, *_, last = command("status", run).splitlines()
-    assert first.startswith("calorimeter: canceled  ")
-    assert last == f"run {run} was cancelled"
+    assert (first.partition("  ")[0], last) == (f"calorimeter: {state}", why)
+    assert f"  {state:<10}  calorimeter\n" in command("status")
 
 
 @pytest.mark.parametrize(("state", "told"), [("FAILED", "CANCELED"), ("SUCCEEDED", "SUCCEEDED"), (None, "PENDING")])
