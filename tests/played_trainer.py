@@ -115,8 +115,8 @@ class PlayedTrainer:
             if process.poll() is None:
                 end(process)
                 self._remove(pod)
-        rules = runtime["failurePolicy"]["rules"]
-        if any(reason in rule["onJobFailureReasons"] for rule in rules if rule["action"] == "FailJobSet"):
+        fatal_to_all = [rule for rule in runtime["failurePolicy"]["rules"] if rule["action"] == "FailJobSet"]
+        if any(reason in rule["onJobFailureReasons"] for rule in fatal_to_all):
             self._condition(job, "Failed", "FailJobSetFailurePolicyAction", f"jobset failed due to {reason}")
             return "Failed"
         for pod, _ in team:

@@ -155,7 +155,7 @@ class Answering(BaseHTTPRequestHandler):
     """The answers of a server that is played, which prints nothing of its requests."""
 
     def send(self, status: int, text: str, *headers: tuple[str, str]) -> None:
-        """Answer with `text`, JSON if nothing else is said, and more `headers`."""
+        """Answer with `text`, which is called JSON, and more `headers`."""
         payload = text.encode()
         self.send_response(status)
         for key, value in (("Content-Type", "application/json"), ("Content-Length", str(len(payload))), *headers):

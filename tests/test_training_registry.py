@@ -420,18 +420,18 @@ def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
 
 
 def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> None:
-    one = candidate(tmp_path, 1)
-    other = candidate(tmp_path, 2)
-    with pytest.raises(InputError, match=r"verdict\.json: not the verdict on .*generated\.h5"):
-        on_disk.promote(replace(one, generated=other.generated))
-    with pytest.raises(InputError, match="another verdict than the one just given"):
-        on_disk.promote(replace(one, verdict_id="another"))
+    one, other = candidate(tmp_path, 1), candidate(tmp_path, 2)
+    for files, told in (
+        (replace(one, generated=other.generated), r"verdict\.json: not the verdict on .*generated\.h5"),
+        (replace(one, verdict_id="another"), "another verdict than the one just given"),
+        (replace(other, model=one.model), "not made by the model that is to be promoted"),
+    ):
+        with pytest.raises(InputError, match=told):
+            on_disk.promote(files)
     for split in ("train", "validation", "all"):
         write_verdict(one.judgement, split=split)
         with pytest.raises(InputError, match=f"of the {split} split; only the test split judges"):
             on_disk.promote(one)
-    with pytest.raises(InputError, match="not made by the model that is to be promoted"):
-        on_disk.promote(replace(other, model=one.model))
     assert not on_disk.place.exists()
 
 
