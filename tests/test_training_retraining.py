@@ -41,7 +41,8 @@ from dataclasses import dataclass
 from training.models.config import CONFIGS, FitConfig, register
 @register("mine")
 @dataclass(frozen=True, kw_only=True)
-class MyConfig(FitConfig): ...
+class MyConfig(FitConfig):
+    def build(self, geometry): ...
 CONFIGS["mine"] = MyConfig(model="mine", batch=8, epochs=1, learning_rate=0.1)
 """
 
