@@ -78,11 +78,12 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def kubeflow() -> Iterator[Kubeflow]:
-    """A server that speaks the API of Kubeflow Pipelines, of which no request departs from the contract."""
+def kubeflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubeflow]:
+    """The server that commands find, with the API of Kubeflow Pipelines; no request departs from the contract."""
     from kubeflow_server import serve
 
     with serve() as running:
+        monkeypatch.setenv("KF_PIPELINES_ENDPOINT", running.address)
         yield running
     assert not running.departures
 

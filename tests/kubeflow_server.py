@@ -19,16 +19,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from graphlib import TopologicalSorter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
-from servers import serving
+from servers import Answering, serving
 
-NOW = "2026-01-02T03:04:05Z"
-LATER = "2026-01-02T03:05:05Z"
+NOW = "2026-01-02T15:04:05Z"
+LATER = "2026-01-02T15:05:04.6Z"  # 59.6 s after
 NEVER = "0001-01-01T00:00:00Z"  # Go's time of nothing, which the real server gives for the end of what goes on
 STEPS = ["preprocess", "train", "generate", "validate", "promote"]
 
@@ -134,7 +134,6 @@ class Kubeflow:
 
     secret: str = ""
     multi_user: bool = False
-    namespaces: frozenset[str] = frozenset({"team"})
     failing: str = ""
     """The step at which runs fail, or its driver "STEP-driver"; "start" fails them before, "cancel" terminates them."""
     titled: bool = False
@@ -173,7 +172,7 @@ class Kubeflow:
     def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
         self._allow(asked.body.get("namespace"))
         namespace = asked.body.get("namespace") if self.multi_user else ""
-        return self._add(self.experiments, "experiment_id", asked.body | {"namespace": namespace}, unique=True)
+        return self._add(self.experiments, "experiment_id", asked.body | {"namespace": namespace})
 
     def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
@@ -241,12 +240,7 @@ class Kubeflow:
     def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
         return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
 
-    def _add(self, table: dict[str, Any], key: str, document: dict[str, Any], unique: bool = False) -> dict[str, Any]:
-        name = document["display_name"]
-        if unique and any(other["display_name"] == name for other in table.values()):
-            raise RefusalError(
-                409, 6, f"Already exist error: The name {name} already exists. Please specify a new name"
-            )
+    def _add(self, table: dict[str, Any], key: str, document: dict[str, Any]) -> dict[str, Any]:
         identity = str(uuid.uuid4())
         table[identity] = document | {key: identity, "created_at": NOW}
         return table[identity]
@@ -257,10 +251,8 @@ class Kubeflow:
         return table[identity]
 
     def _allow(self, namespace: str | None) -> None:
-        if self.multi_user and namespace not in self.namespaces:
-            raise RefusalError(
-                403, 7, f"User 'me' is not authorized with reason: no access (request: namespace:{namespace})"
-            )
+        if self.multi_user and namespace != "team":
+            raise RefusalError(403, 7, f"User 'me' is not authorized: no access (request: namespace:{namespace})")
 
     def _in(self, asked: Asked, table: dict[str, Any]) -> list[dict[str, Any]]:
         if "experiment_id" in asked.query:
@@ -281,10 +273,9 @@ class Kubeflow:
 
 
 def _predicate(text: str, found: list[str]) -> dict[str, Any]:
-    """The one predicate of a filter; its JSON may name fields and enumerations as protobuf does."""
+    """The one predicate of a filter; its JSON may name fields as protobuf does."""
     (predicate,) = json.loads(text)["predicates"]
     plain = {re.sub("[A-Z]", lambda hit: f"_{hit[0].lower()}", key): value for key, value in predicate.items()}
-    plain["operation"] = {1: "EQUALS"}.get(plain["operation"], plain["operation"])
     found += departures({"predicates": [plain]}, "V2beta1Filter", "filter")
     return plain
 
@@ -303,7 +294,7 @@ def _node(run: str, name: str, state: str) -> dict[str, Any]:
     return node | times | {"child_tasks": [{"pod_name": "calorimeter-x-1"}]}
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(Answering):
     server: _Server
 
     def _take(self) -> None:
@@ -325,9 +316,9 @@ class _Handler(BaseHTTPRequestHandler):
         if fault:
             self._fail(fault)
         else:
-            self._send(status, json.dumps(answer), ())
+            self.send(status, json.dumps(answer))
 
-    do_GET = do_POST = do_DELETE = _take  # noqa: N815
+    do_GET = do_POST = _take  # noqa: N815
 
     def _answer(self, operation: Operation | None, asked: Asked) -> tuple[int, Any]:
         kubeflow = self.server.kubeflow
@@ -348,19 +339,8 @@ class _Handler(BaseHTTPRequestHandler):
         if fault.hang:
             self.server.kubeflow.released.wait()
         elif fault.status:
-            self._send(fault.status, fault.body, fault.headers)
+            self.send(fault.status, fault.body, *fault.headers)
         self.close_connection = True
-
-    def _send(self, status: int, text: str, headers: tuple[tuple[str, str], ...]) -> None:
-        payload = text.encode()
-        self.send_response(status)
-        for key, value in (("Content-Type", "application/json"), ("Content-Length", str(len(payload))), *headers):
-            self.send_header(key, value)
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        pass
 
 
 def _route(method: str, path: str) -> tuple[Operation | None, dict[str, str]]:
@@ -389,13 +369,13 @@ class _Server(ThreadingHTTPServer):
 
 
 @contextmanager
-def serve(certificate: Path | None = None) -> Iterator[Kubeflow]:
+def serve(*certificate: Path) -> Iterator[Kubeflow]:
     """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
     kubeflow = Kubeflow()
     server = _Server(kubeflow)
     if certificate:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(certificate)
+        tls.load_cert_chain(*certificate)
         server.socket = tls.wrap_socket(server.socket, server_side=True)
     with serving(server, kubeflow.released.set) as address:
         kubeflow.address = address.replace("http:", "https:") if certificate else address

@@ -1,4 +1,4 @@
-"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers; and servers that play one.
+"""A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers.
 
 The real one is built from its Go module, once for this environment (minutes); started in seconds.
 """
@@ -10,23 +10,19 @@ import secrets
 import shutil
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 import yaml
-from kubernetes.client import ApiClient
-from servers import BUILD_SECONDS, free_port, serving
+from servers import end, free_port, go, wait_until
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
-_START_S = 300.0
 _FIELD_MANAGER = "calopipe-tests"
 
 Json = dict[str, Any]
@@ -78,6 +74,14 @@ class KubernetesApi:
             fieldManager=_FIELD_MANAGER, fieldValidation="Strict", **query,
         )  # fmt: skip
 
+    def make_namespace(self, name: str, *accounts: str, **labels: str) -> None:
+        """With service accounts: the default one, which a controller would make, and others."""
+        about = {"name": name, "labels": labels}
+        self.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "metadata": about})
+        for account in ("default", *accounts):
+            body = {"apiVersion": "v1", "metadata": {"name": account}}
+            self.call("POST", f"/api/v1/namespaces/{name}/serviceaccounts", body)
+
     def token(self, namespace: str, account: str) -> str:
         """A token of a service account, as its pods are given."""
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
@@ -86,70 +90,33 @@ class KubernetesApi:
 
     def kubeconfig(self, path: Path, namespace: str, token: str) -> Path:
         """A file for the holder of `token`, in whose context `namespace` is."""
-        entry = {"name": "test"}
-        document = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "test",
-            "clusters": [{**entry, "cluster": {"server": self.url, "certificate-authority": str(self.authority)}}],
-            "users": [{**entry, "user": {"token": token}}],
-            "contexts": [{**entry, "context": {"cluster": "test", "user": "test", "namespace": namespace}}],
-        }
-        path.write_text(yaml.safe_dump(document))
-        return path
+        trusting = {"certificate-authority": str(self.authority)}
+        return kubeconfig(path, self.url, namespace, cluster=trusting, user={"token": token})
 
 
-class Answering(BaseHTTPRequestHandler):
-    """The answers of a server that is played, in the models of Kubernetes's own client."""
-
-    def send(self, status: int, document: Any) -> None:
-        payload = json.dumps(ApiClient().sanitize_for_serialization(document)).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(payload)))
-        self.end_headers()
-        self.wfile.write(payload)
-
-    def log_message(self, format: str, *arguments: Any) -> None:  # noqa: A002
-        pass
-
-
-@contextmanager
-def played(server: ThreadingHTTPServer, folder: Path, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
-    """The address of `server`, at which the client is pointed by a file in `folder`; `let_go` as of `serving`."""
-    with serving(server, let_go) as address, pytest.MonkeyPatch.context() as patch:
-        named = {"name": "test", "cluster": {"server": address}}
-        config = {"current-context": "test", "clusters": [named], "users": [{"name": "test", "user": {}}]}
-        config["contexts"] = [{"name": "test", "context": {"cluster": "test", "user": "test"}}]
-        (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-        patch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(folder / "kubeconfig"))
-        yield address
+def kubeconfig(path: Path, server: str, namespace: str = "default", **more: Any) -> Path:
+    """A file for the user of a `server`; `more` says of the parts `cluster` and `user` what they have besides."""
+    context = {"cluster": "test", "user": "test", "namespace": namespace}
+    parts = {"cluster": {"server": server} | more.get("cluster", {}), "user": more.get("user", {}), "context": context}
+    document = {f"{kind}s": [{"name": "test", kind: part}] for kind, part in parts.items()}
+    path.write_text(yaml.safe_dump(document | {"apiVersion": "v1", "kind": "Config", "current-context": "test"}))
+    return path
 
 
 def program() -> Path:
     """The built kube-apiserver; the test is skipped where it cannot be had."""
-    for needed in ("etcd", "openssl", "go"):
+    for needed in ("etcd", "openssl"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is missing, which a Kubernetes API server for tests needs")
     built = Path(sys.prefix) / "tools" / "kube-apiserver"
     if not built.exists():
-        done = subprocess.run(
-            ["go", "build", "-ldflags=-s -w", "-o", built, "k8s.io/kubernetes/cmd/kube-apiserver"],
-            cwd=_SOURCE, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
-        if done.returncode:
-            pytest.skip(f"Go could not build kube-apiserver: {done.stderr.strip().splitlines()[-1]}")
+        go("build", "-ldflags=-s -w", "-o", built, "k8s.io/kubernetes/cmd/kube-apiserver", cwd=_SOURCE)
     return built
 
 
 def trainer_definitions() -> list[Json]:
     """The custom resource definitions of Kubeflow Trainer, from its Go module."""
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", TRAINER], capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
-    )
-    if done.returncode:
-        pytest.skip(f"Go could not download {TRAINER}: {done.stdout.strip() or done.stderr.strip()}")
-    folder = Path(json.loads(done.stdout)["Dir"]) / "manifests" / "base" / "crds"
+    folder = Path(json.loads(go("mod", "download", "-json", TRAINER))["Dir"]) / "manifests" / "base" / "crds"
     names = ("trainjobs", "trainingruntimes")
     return [yaml.load((folder / f"trainer.kubeflow.org_{name}.yaml").read_text(), yaml.CSafeLoader) for name in names]
 
@@ -171,10 +138,7 @@ def _running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[
         try:
             yield process
         finally:
-            process.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(20)
-            process.kill()
+            end(process)
 
 
 @contextmanager
@@ -206,29 +170,25 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
         stack.enter_context(_running(etcd, folder / "etcd.log"))
         process = stack.enter_context(_running(server, folder / "apiserver.log"))
         api = KubernetesApi(f"https://127.0.0.1:{secure}", certificate, token)
-        _wait_until_ready(api, process, folder / "apiserver.log")
+
+        def ready() -> bool:
+            assert process.poll() is None, (folder / "apiserver.log").read_text(errors="replace")[-2000:]
+            headers = {"Authorization": f"Bearer {token}"}
+            with suppress(requests.RequestException):
+                return requests.get(f"{api.url}/readyz", headers=headers, verify=str(certificate), timeout=5).ok
+            return False
+
+        wait_until(ready, "kube-apiserver")
         yield api
-
-
-def _wait_until_ready(api: KubernetesApi, process: subprocess.Popen[bytes], log: Path) -> None:
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until and process.poll() is None:
-        with suppress(requests.RequestException):
-            headers = {"Authorization": f"Bearer {api.admin_token}"}
-            if requests.get(f"{api.url}/readyz", headers=headers, verify=str(api.authority), timeout=5).ok:
-                return
-        time.sleep(0.2)
-    pytest.fail(f"kube-apiserver did not start: {log.read_text(errors='replace')[-2000:]}")
 
 
 def install(api: KubernetesApi, definition: Json) -> None:
     """Create a custom resource, and wait until it is served."""
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    path, name = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition["metadata"]["name"]
     api.call("POST", path, definition)
-    until = time.monotonic() + _START_S
-    while time.monotonic() < until:
-        conditions = api.call("GET", f"{path}/{definition['metadata']['name']}").get("status", {}).get("conditions")
-        if any(each["type"] == "Established" and each["status"] == "True" for each in conditions or ()):
-            return
-        time.sleep(0.1)
-    pytest.fail(f"{definition['metadata']['name']} is not served")
+
+    def served() -> bool:
+        conditions = api.call("GET", f"{path}/{name}").get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    wait_until(served, name)

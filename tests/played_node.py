@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import ssl
 import subprocess
 import sys
@@ -13,11 +12,12 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from kubernetes_api import Json, KubernetesApi, self_signed
+from servers import Answering, serving
 
 NODE = "here"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -35,7 +35,7 @@ class Node:
         """The process of `pod`. The names of its network do not exist here: `hosts` has other addresses for them."""
         container = pod["spec"]["containers"][0]
         variables = {each["name"]: _value(each, pod) for each in container["env"]}
-        arguments = [_expanded(text, variables) for text in (*container["command"], *container["args"])]
+        arguments = [*container["command"], *container["args"]]  # in which no test has a $
         for name, address in hosts.items():
             arguments = [text.replace(name, address) for text in arguments]
         place = {
@@ -81,20 +81,16 @@ class Node:
         """Serve /containerLogs, as kubelets do; the port."""
         node = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
+        class Handler(Answering):
+            def do_GET(self) -> None:  # noqa: N802  as the library calls it
                 url = urlsplit(self.path)
                 root, namespace, pod = url.path.strip("/").split("/")[:3]
                 lines = node._logs.get((namespace, pod))
-                found = root == "containerLogs" and lines is not None
-                self.send_response(200 if found else 404)
-                self.end_headers()
-                if found and lines is not None:
+                if root != "containerLogs" or lines is None:
+                    self.send(404, "")
+                else:
                     query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                    self.wfile.write(_served(list(lines), query).encode())
-
-            def log_message(self, *_: object) -> None:
-                pass
+                    self.send(200, _served(list(lines), query))
 
         certificate, key = self_signed(folder, "kubelet")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -102,12 +98,8 @@ class Node:
         server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         # Each handshake in its connection's own thread: one that is slow must not keep the others waiting.
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        try:
+        with serving(server):
             yield server.server_port
-        finally:
-            server.shutdown()
-            server.server_close()
 
 
 def _served(lines: list[tuple[float, str]], query: Mapping[str, str]) -> str:
@@ -134,15 +126,6 @@ def _value(variable: Json, pod: Json) -> str:
         return str(math.ceil(int(limit[:-1]) / 1000 if limit.endswith("m") else float(limit)))
     assert source["fieldRef"]["fieldPath"] == f"metadata.annotations['{INDEX}']"
     return str(pod["metadata"]["annotations"][INDEX])
-
-
-def _expanded(text: str, variables: Mapping[str, str]) -> str:
-    """`text` as Kubernetes gives it to a container: $(NAME) is a variable's value if there is one, $$ a dollar."""
-    return re.sub(
-        r"\$(\$|\(([^)]*)\))",
-        lambda found: "$" if found[1] == "$" else variables.get(found[2], found[0]),
-        text,
-    )
 
 
 def register(api: KubernetesApi, kubelet_port: int) -> None:

@@ -9,30 +9,15 @@ from __future__ import annotations
 
 import copy
 import secrets
-import signal
 import subprocess
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
 
 from kubernetes_api import Json, KubernetesApi
 from played_node import INDEX, NODE, Node
-from servers import free_port
+from servers import end, free_port, wait_until
 
 _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
-PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
-
-
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`."""
-    until = time.monotonic() + PATIENCE_S
-    while time.monotonic() < until:
-        if value := condition():
-            return value
-        time.sleep(0.1)
-    raise AssertionError(f"waited in vain for {what}")
 
 
 class PlayedTrainer:
@@ -70,6 +55,13 @@ class PlayedTrainer:
         for pod in pods:
             self._report(pod, "Running", {"running": {}})
         return [process for _, process in self._teams[name]]
+
+    def play(self, outcome: str = "Complete") -> None:
+        """A job from its creation to its deletion, which comes to this `outcome`."""
+        job = self.wait_for_job()
+        self.start(job)
+        assert self.conclude(job) == outcome
+        self.collect(job)
 
     def _runtime(self, job: Json) -> Json:
         path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{self.namespace}/trainingruntimes/"
@@ -110,9 +102,9 @@ class PlayedTrainer:
         codes = []
         for pod, process in team:
             if process.poll() is not None:
-                end = self._node.end(pod, process)
-                codes.append(end["exitCode"])
-                self._report(pod, "Failed" if end["exitCode"] else "Succeeded", {"terminated": end})
+                ended = self._node.end(pod, process)
+                codes.append(ended["exitCode"])
+                self._report(pod, "Failed" if ended["exitCode"] else "Succeeded", {"terminated": ended})
         if not any(codes):
             self._condition(job, "Complete", "AllJobsCompleted", "jobset completed successfully")
             return "Complete"
@@ -120,11 +112,11 @@ class PlayedTrainer:
         fatal = next(rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob")
         reason = "PodFailurePolicy" if set(codes) & set(fatal) else "BackoffLimitExceeded"
         for pod, process in team:  # the Job controller deletes the pods that still run
-            if self._end(process):
+            if process.poll() is None:
+                end(process)
                 self._remove(pod)
-        if any(
-            reason in r["onJobFailureReasons"] for r in runtime["failurePolicy"]["rules"] if r["action"] == "FailJobSet"
-        ):
+        fatal_to_all = [rule for rule in runtime["failurePolicy"]["rules"] if rule["action"] == "FailJobSet"]
+        if any(reason in rule["onJobFailureReasons"] for rule in fatal_to_all):
             self._condition(job, "Failed", "FailJobSetFailurePolicyAction", f"jobset failed due to {reason}")
             return "Failed"
         for pod, _ in team:
@@ -149,21 +141,9 @@ class PlayedTrainer:
         found = self._api.call("GET", f"{self._jobs}/{name}")
         assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
         for pod, process in self._teams.pop(name, []):
-            self._end(process)
+            end(process)
             self._remove(pod)
         self._api.call("PATCH", f"{self._jobs}/{name}", {"metadata": {"finalizers": None}}, "merge-patch+json")
-
-    def _end(self, process: subprocess.Popen[str]) -> bool:
-        """End a process as a kubelet ends a container; whether it was still running."""
-        if process.poll() is not None:
-            return False
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        return True
 
     def _remove(self, pod: Json) -> None:
         path = f"{self._pods}/{pod['metadata']['name']}"
@@ -172,10 +152,9 @@ class PlayedTrainer:
 
     def stop(self) -> None:
         """End what still runs, and clear away what is left."""
-        for team in self._teams.values():
-            for _, process in team:
-                process.kill()
-                process.wait()
+        for _, process in (each for team in self._teams.values() for each in team):
+            process.kill()
+            process.wait()
         for job in self.jobs():
             path = f"{self._jobs}/{job['metadata']['name']}"
             self._api.call("PATCH", path, {"metadata": {"finalizers": None}}, "merge-patch+json")

@@ -34,18 +34,7 @@ from components.validate import validate
 from pipelines import parameters
 
 STEPS = ("preprocess", "train", "generate", "validate", "promote")
-_KILLED_IN = (
-    "train",
-    "preprocess",
-    "train",
-    "train",
-    "generate",
-    "train",
-    "generate",
-    "validate",
-    "generate",
-    "promote",
-)
+_KILLED = ("train", "preprocess", "train", "train", "generate", "train", "generate", "validate", "generate", "promote")
 
 
 def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> None:
@@ -132,7 +121,7 @@ def main(kills: int, file: str, grade: str, *outputs: str) -> None:
     whole.end(kill=False)
     print("seconds:", {step: round(seconds, 1) for step, seconds in took.items()}, flush=True)
     for output in others:
-        for step in _KILLED_IN[:kills]:
+        for step in _KILLED[:kills]:
             attempt = Attempt(file, output, grade)
             attempt.until(step)
             after_s = random.uniform(0, took[step])

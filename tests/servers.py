@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -30,26 +30,52 @@ PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism@v2.77.0"
 BUILD_SECONDS = 900.0  # of a first build, which downloads its modules
 
 
+def go(*arguments: str | Path, **how: Any) -> str:
+    """What a command of Go prints; the test is skipped where it fails, as it does without a network."""
+    if shutil.which("go") is None:
+        pytest.skip("Go is missing, which builds servers for tests")
+    command = ["go", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False, **how)
+    if done.returncode:
+        pytest.skip(f"go {arguments[0]} failed: {(done.stdout + done.stderr).strip().splitlines()[-1]}")
+    return done.stdout
+
+
 def go_tool(module: str) -> Path:
-    """The program of a Go module, built once for this environment; the test is skipped where it cannot be."""
+    """The program of a Go module, built once for this environment."""
     folder = Path(sys.prefix) / "tools"
     program = folder / module.partition("@")[0].rpartition("/")[2]
     if not program.exists():
-        if shutil.which("go") is None:
-            pytest.skip(f"Go is missing, which builds {program.name}")
-        built = subprocess.run(
-            ["go", "install", module], env=os.environ | {"GOBIN": str(folder)}, capture_output=True, text=True,
-            timeout=BUILD_SECONDS, check=False,
-        )  # fmt: skip
-        if built.returncode:
-            pytest.skip(f"Go could not build {module}: {built.stderr.strip().splitlines()[-1]}")
+        go("install", module, env=os.environ | {"GOBIN": str(folder)})
     return program
+
+
+PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
+
+
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """The first true value of `condition`."""
+    until = time.monotonic() + PATIENCE_S
+    while time.monotonic() < until:
+        if value := condition():
+            return value
+        time.sleep(0.1)
+    raise AssertionError(f"waited in vain for {what}")
 
 
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """End a process as a kubelet ends a container."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(20)
+    process.kill()
+    process.wait()
 
 
 def together(command: Sequence[str], **more: str) -> None:
@@ -125,6 +151,22 @@ class Proxy:
 Way = TypeVar("Way", "Proxy", "Unreliable")
 
 
+class Answering(BaseHTTPRequestHandler):
+    """The answers of a server that is played, which prints nothing of its requests."""
+
+    def send(self, status: int, text: str, *headers: tuple[str, str]) -> None:
+        """Answer with `text`, which is called JSON, and more `headers`."""
+        payload = text.encode()
+        self.send_response(status)
+        for key, value in (("Content-Type", "application/json"), ("Content-Length", str(len(payload))), *headers):
+            self.send_header(key, value)
+        self.end_headers()
+        self.wfile.write(payload)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
 class Unreliable(ThreadingHTTPServer):
     """A way to a server on loopback that harms a `share` of the requests, by lot, in one of the ways of `HARMS`.
 
@@ -156,7 +198,7 @@ class Unreliable(ThreadingHTTPServer):
         """A client that was cut off may be gone."""
 
 
-class _Passing(BaseHTTPRequestHandler):
+class _Passing(Answering):
     protocol_version = "HTTP/1.1"
     server: Unreliable
 
@@ -165,11 +207,8 @@ class _Passing(BaseHTTPRequestHandler):
         harm = self.server.harm()
         if self.server.refusal and self.command != "GET":
             status, reason = self.server.refusal
-            self._answer(
-                status,
-                {"Content-Type": "application/json"},
-                json.dumps({"error": {"code": status, "message": reason}}).encode(),
-            )
+            error = {"error": {"code": status, "message": reason}}
+            self._answer(status, {"Content-Type": "application/json"}, json.dumps(error).encode())
         elif harm in {"503", "429"}:
             self._answer(int(harm), {}, b"")
         elif harm == "cut":
@@ -197,9 +236,6 @@ class _Passing(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[: len(content) // 2] if half else content)
         self.close_connection = half
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
 
 
 @contextmanager
@@ -247,8 +283,7 @@ def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
     finally:
         gcs._client_of.cache_clear()
         proxy.close()
-        server.terminate()
-        server.wait()
+        end(server)
 
 
 @dataclass
@@ -281,11 +316,8 @@ def dask_cluster(folder: Path, *, workers: int) -> Iterator[DaskCluster]:
     """A Dask cluster that writes into `folder`, ended with the block."""
     port = free_port()
     with (folder / "scheduler.log").open("wb") as log:
-        scheduler = subprocess.Popen(
-            [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port), "--no-dashboard"],
-            stdout=log,
-            stderr=log,
-        )
+        command = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port)]
+        scheduler = subprocess.Popen([*command, "--no-dashboard"], stdout=log, stderr=log)
     cluster = DaskCluster(f"tcp://127.0.0.1:{port}", scheduler, folder / "workers.log")
     try:
         for _ in range(workers):

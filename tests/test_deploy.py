@@ -16,7 +16,7 @@ import pytest
 import yaml
 from guides import commands, guide
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
-from played_trainer import wait_until
+from servers import wait_until
 
 from components.image import IMAGE
 from pipelines.cluster.resources import STEPS
@@ -45,9 +45,13 @@ def test_only_workers_reach_workers_and_at_their_port() -> None:
     policy = _manifest("nodes/network-policy", "NetworkPolicy")["spec"]
     labels = policy["podSelector"]["matchLabels"]
     assert labels.items() <= _worker_template()["metadata"]["labels"].items()
-    assert policy["ingress"] == [
-        {"from": [{"podSelector": {"matchLabels": labels}}], "ports": [{"protocol": "TCP", "port": PORT}]}
-    ]
+    workers = {"from": [{"podSelector": {"matchLabels": labels}}], "ports": [{"protocol": "TCP", "port": PORT}]}
+    assert policy["ingress"] == [workers]
+
+
+def _command_of_the_guide(beginning: str) -> list[str]:
+    (command,) = (each for each in commands(guide("docs/kubeflow.md")) if each.startswith(beginning))
+    return shlex.split(command)
 
 
 def _built(folder: Path, **environment: str) -> list[Json]:
@@ -81,9 +85,8 @@ def test_whoever_mounts_the_volume_finds_the_same_one_at_the_same_place(tmp_path
         assert {"name": volume, "mountPath": "/data"} in spec["containers"][0]["volumeMounts"]
 
 
-@pytest.mark.parametrize("name", ["base", "nodes"])
-def test_without_the_volume_nothing_speaks_of_one(name: str) -> None:
-    for each in _built(_DEPLOY / name):
+def test_without_the_volume_nothing_speaks_of_one() -> None:
+    for each in [*_built(_DEPLOY / "base"), *_built(_DEPLOY / "nodes")]:
         assert "persistentVolumeClaim" not in yaml.safe_dump(each)
         assert each["kind"] not in {"PersistentVolumeClaim", "Pod"}
 
@@ -139,8 +142,7 @@ def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_pa
         "templateDefaults": {"retryStrategy": {"limit": 2, "retryPolicy": "OnError"}},
     }
     data = {"workflowDefaults": yaml.safe_dump({"spec": defaults}), "executor": "imagePullPolicy: IfNotPresent\n"}
-    (command,) = (each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl patch configmap"))
-    _, _, kind, name, *options = shlex.split(command)
+    _, _, kind, name, *options = _command_of_the_guide("kubectl patch configmap ")
     metadata = {"name": name, "namespace": _NAMESPACE}
     stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     path = tmp_path / "map.yaml"
@@ -200,12 +202,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         for definition in trainer_definitions():
             install(api, definition)
         labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        namespace = {"apiVersion": "v1", "metadata": {"name": _NAMESPACE, "labels": labels}}
-        api.call("POST", "/api/v1/namespaces", namespace)
-        # A controller makes the first, Kubeflow the second.
-        for account in ("default", "pipeline-runner", "nobody"):
-            body = {"apiVersion": "v1", "metadata": {"name": account}}
-            api.call("POST", f"/api/v1/namespaces/{_NAMESPACE}/serviceaccounts", body)
+        api.make_namespace(_NAMESPACE, "pipeline-runner", "nobody", **labels)
         cluster = Cluster(api, api.kubeconfig(folder / "kubeconfig", _NAMESPACE, api.admin_token))
         # As the guide has it.
         for folder in ("overlays/kind", "nodes"):
@@ -230,10 +227,11 @@ def test_every_container_requests_disk_and_has_no_limit_of_it(cluster: Cluster) 
     amounts = {"cpu": "2", "memory": "2Gi"}
     own = {"requests": {"ephemeral-storage": "3Gi"}}
     stated = {"main": {"requests": amounts, "limits": amounts}, "wait": {}, "own": own}
-    containers = [{"name": name, "image": IMAGE, "securityContext": confined} for name in ("init", *stated)]
-    for container in containers[1:]:
-        container["resources"] = stated[container["name"]]
-    spec = {"initContainers": containers[:1], "containers": containers[1:], "serviceAccountName": "calopipe"}
+    init, *others = [
+        {"name": name, "image": IMAGE, "securityContext": confined, "resources": asked}
+        for name, asked in {"init": {}, **stated}.items()
+    ]
+    spec = {"initContainers": [init], "containers": others, "serviceAccountName": "calopipe"}
     spec["securityContext"] = _worker_template()["spec"]["securityContext"]
     name = f"step-{secrets.token_hex(4)}"
     pod = cluster.api.apply({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}, _NAMESPACE)
@@ -265,8 +263,7 @@ def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
     assert {resource for _, resource, *_ in anybody} == reviews
     wait_until(lambda: cluster.rules("calopipe") - anybody == _TRAINER_RULES | _RUN_RULES, "the rights")
     assert cluster.rules("pipeline-runner") == anybody
-    [command] = [each for each in commands(guide("docs/kubeflow.md")) if each.startswith("kubectl create rolebinding ")]
-    cluster.kubectl(*shlex.split(command)[1:])
+    cluster.kubectl(*_command_of_the_guide("kubectl create rolebinding ")[1:])
     wait_until(lambda: cluster.rules("pipeline-runner") - anybody == _TRAINER_RULES, "the rights")
 
 

@@ -32,10 +32,12 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     with pytest.raises(InputError, match="no --endpoint, and no KF_PIPELINES_ENDPOINT; give the address"):
         given()
     monkeypatch.setenv("KF_PIPELINES_ENDPOINT", "http://environment/")
-    assert (given().endpoint, given().ui, given().namespace) == ("http://environment", "http://environment", None)
+    assert (given().endpoint, given().ui) == ("http://environment", "http://environment")
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "http://ui")
     assert given().ui == "http://ui"
-    assert given("--namespace", "mine").namespace == "mine"
+    for more, scope, pods in (((), {}, "kubeflow"), (("--namespace", "team"), {"namespace": "team"}, "team")):
+        assert Server(given(*more)).scope == scope
+        assert given(*more).run_namespace == pods
     option = given("--endpoint", "http://option")
     assert (option.endpoint, option.ui) == ("http://option", "http://option")  # the pages are of the other server
     monkeypatch.setenv("KF_PIPELINES_UI_ENDPOINT", "")
@@ -58,12 +60,6 @@ def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
             given("--endpoint", HERE, "--ca-file", path)
 
 
-def test_pods_are_in_the_namespace_of_the_user() -> None:
-    alone, team = (Server(given("--endpoint", "https://host", *more)) for more in ((), ("--namespace", "team")))
-    assert (alone.scope, alone.connection.run_namespace) == ({}, "kubeflow")
-    assert (team.scope, team.connection.run_namespace) == ({"namespace": "team"}, "team")
-
-
 def test_the_token_of_a_command_is_kept_for_minutes_and_that_of_a_file_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +67,7 @@ def test_the_token_of_a_command_is_kept_for_minutes_and_that_of_a_file_is_not(
     now = [0.0]
     monkeypatch.setattr("pipelines.remote.connection.time.monotonic", lambda: now[0])
     counting = f"import os; f = open({str(tmp_path / 'count')!r}, 'a'); f.write('x'); print('$HOME;', f.tell(), sep='')"
-    credential = given("--endpoint", HERE, "--token-command", shlex.join([sys.executable, "-c", counting])).credential
+    credential = given("--endpoint", HERE, "--token-command", shlex.join([sys.executable, "-Sc", counting])).credential
     kept = credential.kept_s
     assert 60 <= kept <= 1800
     read = [credential.read()]

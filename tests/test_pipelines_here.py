@@ -12,7 +12,7 @@ from calopipe.errors import InputError
 from calopipe.progress import GOING, SAID
 from components import overview
 from pipelines.here import run as here
-from pipelines.here.run import View, shown
+from pipelines.here.run import View
 
 
 class _Terminal(io.StringIO):
@@ -24,14 +24,8 @@ def _kfp(text: str) -> str:
     return f"12:00:00.000 - INFO - \x1b[95m{text}\x1b[0m\n"
 
 
-BEGIN, WELL, BADLY = (
-    _kfp(text)
-    for text in (
-        "Executing task 'train'",
-        "Task 'train' finished with status SUCCESS",
-        "Task 'train' finished with status FAILURE",
-    )
-)
+BEGIN = _kfp("Executing task 'train'")
+WELL, BADLY = (_kfp(f"Task 'train' finished with status {status}") for status in ("SUCCESS", "FAILURE"))
 
 
 @pytest.fixture
@@ -88,23 +82,13 @@ def test_a_terminal_has_a_bar_as_long_as_what_is_done(clock: list[float]) -> Non
     assert verbose.getvalue().splitlines()[1:] == ["train: 50%", "of a library"]
 
 
-def test_what_is_printed_meanwhile_goes_to_a_new_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    terminal = io.StringIO()
-    with pytest.raises(RuntimeError), shown(tmp_path / "logs", terminal, verbose=False) as (view, log):  # noqa: PT012
-        print(BEGIN + "a line")
-        raise RuntimeError
-    assert view.stopped == "train"
-    assert log.parent == tmp_path / "logs"
-    assert log.read_text().splitlines()[1:] == ["a line"]
-    assert terminal.getvalue().startswith(f"log: {log.relative_to(tmp_path)}\n")
-    print("after")
-    assert capsys.readouterr().out == "after\n"
-
-
 # --- what a run has made
+
+
+def _touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
 
 
 def _states(run: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
@@ -125,19 +109,16 @@ def test_parts_of_a_run_that_is_not_done_are_counted(tmp_path: Path, monkeypatch
         "dataset": nothing, "model": nothing, "showers": nothing, "verdict": nothing,
         "registry": ("not yet", "no model was promoted", ()),
     }  # fmt: skip
-    for name in ("shards/1.json", "shards/2.json", "shards/1.tfrecord"):
-        (tmp_path / "shared" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "shared" / name).touch()
-    for name in ("model/training.json", ".generated.h5.parts/1.h5", ".generated.h5.parts/.2.h5.partial"):
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).touch()
+    _touch(tmp_path / "shared/shards", "1.json", "2.json", "1.tfrecord")
+    _touch(run, "model/training.json", ".generated.h5.parts/1.h5", ".generated.h5.parts/.2.h5.partial")
     states = _states(run)
     assert [states[name][:2] for name in ("dataset", "model", "showers")] == [
         ("begun", "2 pieces"), ("begun", "no checkpoint yet"), ("begun", "1 parts")
     ]  # fmt: skip
-    for name in ("model/checkpoints/step-000000009.json", "model/checkpoints/step-000000010.json", "rollouts/a.h5"):
-        (run / name).parent.mkdir(parents=True, exist_ok=True)
-        (run / name).touch()
+    _touch(
+        run / "model/checkpoints", "step-000000009.json", "step-000000010.json", "step-000000020.npz", "step-30.json.x"
+    )
+    _touch(run, "rollouts/a.h5")
     (run / "model/card.json").write_text("{}")
     states = _states(run)
     assert states["showers"] == ("done", "1 roll-outs", ("rollouts",))
@@ -145,8 +126,6 @@ def test_parts_of_a_run_that_is_not_done_are_counted(tmp_path: Path, monkeypatch
     assert states["model"][2] == ("model/card.json",)
     (run / "model/card.json").unlink()
     assert _states(run)["model"][1].startswith("step 10 is saved")
-    assert str(overview.Part("model", "begun", "x")) == "model      begun    x"
-    assert str(overview.Part("model", "not yet")) == "model      not yet"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -33,7 +34,7 @@ CHANGED = (
     "--image", IMAGE_OF_A_TEAM, "--claim", "shared:/data/a", "--hours", "validate=.50", "--pipeline-root", "gs://b/r",
     *(f"--resources={each}" for each in ("train=2500m,32Gi", "generate=0.5,2Gi", "validate=1.5,900Mi")),
 )  # fmt: skip
-FANNED = ("--gpus", "2", "--generation-pods", "3")
+FANNED = ("--gpus=4", "--gpu-type=nvidia-l4", "--generation-pods", "3")
 NODES = ("--nodes", "2", "--gpus", "1", "--resources", "train=8,32Gi", "--hours", "train=10")
 
 
@@ -41,11 +42,12 @@ class _Package:
     """A compiled pipeline, read back; what concerns pods through the message that the API server parses it into."""
 
     def __init__(self, text: str) -> None:
-        self.pipeline, platform = yaml.load_all(text, yaml.CSafeLoader)
+        self.text = text
+        self.pipeline, self.platform = yaml.load_all(text, yaml.CSafeLoader)
         self.tasks = self.pipeline["root"]["dag"]["tasks"]
         before = {name: task.get("dependentTasks", []) for name, task in self.tasks.items()}
         self.steps = [*TopologicalSorter(before).static_order()]
-        executors = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
+        executors = self.platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]
         self.pods = {step: executors[f"exec-{step}"] for step in self.steps}
         self.messages = {
             step: json_format.ParseDict(pod, KubernetesExecutorConfig()) for step, pod in self.pods.items()
@@ -83,36 +85,19 @@ def plain() -> _Package:
 
 
 def test_kfp_reads_what_was_written(tmp_path: Path) -> None:
-    platform = Platform(tpu="tpu-v6e-slice:1x1")
     with pytest.raises(InputError, match=r"expected a name that ends in \.yaml"):
-        package.write(tmp_path / "p.json", platform)
-    package.write(tmp_path / "p.yaml", platform)
-    loaded = components.load_component_from_file(str(tmp_path / "p.yaml"))
-    written = package.define(platform=platform)
-    assert set(loaded.pipeline_spec.root.dag.tasks) == set(STEPS)
-    assert loaded.component_spec.inputs.keys() == written.component_spec.inputs.keys()
-    assert loaded.platform_spec == written.platform_spec
-
-
-def test_every_step_runs_in_the_one_image_and_installs_nothing(plain: _Package) -> None:
-    assert len(plain.pipeline["deploymentSpec"]["executors"]) == len(STEPS)
-    for container in plain.containers.values():
-        assert container["image"] == IMAGE
-        assert "pip install" not in str(container)
-
-
-def test_parameters_are_described_and_have_defaults(plain: _Package) -> None:
-    assert all(parameter["description"] for parameter in plain.parameters.values())
-    assert "FILE.toml" in plain.parameters["geometry"]["description"]
-    without = {name for name, parameter in plain.parameters.items() if "defaultValue" not in parameter}
-    assert without == {"input", "output"}
+        package.write(tmp_path / "p.json", Platform())
+    compiled = _compiled(*CHANGED)
+    loaded = components.load_component_from_text(compiled.text)
+    assert loaded.component_spec.inputs.keys() == compiled.parameters.keys()
+    assert json_format.MessageToDict(loaded.platform_spec) == compiled.platform
 
 
 def test_the_options_of_the_command_line_are_the_compiled_parameters(plain: _Package) -> None:
     stated = {each.name: each for each in settings_of(parameters.ShowerParameters)}
     assert stated.keys() == plain.parameters.keys()
     for name, compiled in plain.parameters.items():
-        assert stated[name].metadata["help"] == compiled["description"]
+        assert stated[name].metadata["help"] == compiled["description"] != ""
         if name != "strategy":  # whose default the cluster decides
             assert default_of(stated[name]) == compiled.get("defaultValue")
 
@@ -156,7 +141,7 @@ def test_what_is_asked_for_a_step_is_what_its_pod_has() -> None:
 
 def test_without_a_claim_nothing_is_mounted() -> None:
     """But memory that GPUs share; several nodes find their files on the bucket, too."""
-    for options in ((), FANNED, NODES):
+    for options in (FANNED, NODES):
         for name, pod in _compiled(*options).messages.items():
             assert not [*pod.pvc_mount, *pod.generic_ephemeral_volume, *pod.secret_as_volume], name
             assert {each.medium for each in pod.empty_dir_mounts} <= {"Memory"}
@@ -167,21 +152,19 @@ GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
 L4 = {"cloud.google.com/gke-accelerator": "nvidia-l4"}
 V5E = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5-lite-podslice", "cloud.google.com/gke-tpu-topology": "2x4"}
-V5P = {"cloud.google.com/gke-tpu-accelerator": "tpu-v5p-slice", "cloud.google.com/gke-tpu-topology": "2x2x1"}
 
 
 @pytest.mark.parametrize(
     ("options", "strategy", "expected"),
     [
         (["--gpus", "1"], "one-device", {"train": ({GPU: "1"}, {}), "generate": ({GPU: "1"}, {})}),
-        (["--gpus=4", "--gpu-type=nvidia-l4"], "mirrored", {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)}),
+        (FANNED, "mirrored", {"train": ({GPU: "4"}, L4), "generate": ({GPU: "1"}, L4)}),
         (["--tpu", "tpu-v5-lite-podslice:2x4"], "tpu", {"train": ({TPU: "8"}, V5E)}),
-        (["--tpu", "tpu-v5p-slice:2x2x1"], "tpu", {"train": ({TPU: "4"}, V5P)}),
-        (["--nodes", "3", "--gpus", "2"], "multi-worker", {"generate": ({GPU: "1"}, {})}),
+        (NODES, "multi-worker", {"generate": ({GPU: "1"}, {})}),
     ],
 )
 def test_accelerators(
-    options: list[str], strategy: str, expected: dict[str, tuple[dict[str, str], dict[str, str]]]
+    options: Sequence[str], strategy: str, expected: dict[str, tuple[dict[str, str], dict[str, str]]]
 ) -> None:
     compiled = _compiled(*options)
     assert compiled.parameters["strategy"]["defaultValue"] == strategy
@@ -204,7 +187,6 @@ def test_training_on_several_nodes() -> None:
     assert job["resources"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
     assert job["deadline_s"] == 36_000
     assert compiled.messages["train"].active_deadline_seconds > job["deadline_s"]
-    assert job == Platform(nodes=2, gpus=1, resources=("train=8,32Gi",), hours=("train=10",)).job()
     assert (job["nodes"], job["image"]) == (2, IMAGE)
     several = Platform(nodes=2, image="host/a:1", runtime="team", hours=("train=1.5",))
     job, pod = several.job(), several.pod("train")
@@ -227,20 +209,17 @@ def test_training_on_several_nodes() -> None:
         ({"resources": ("train=0,32Gi",)}, "expected STEP=CPU,MEMORY"),
         ({"resources": ("train=8,32GB",)}, "expected STEP=CPU,MEMORY"),
         ({"hours": ("train=0",)}, "--hours 'train=0': expected STEP=HOURS"),
-        ({"hours": ("train=9999",)}, "expected STEP=HOURS"),
         ({"hours": ("train=nan",)}, "expected STEP=HOURS"),
         ({"hours": ("tune=3",)}, "expected STEP=HOURS"),
         ({"gpus": -1}, "--gpus is -1, expected at least 0"),
         ({"nodes": 0}, "--nodes is 0, expected at least 1"),
         ({"generation_pods": 0}, "--generation-pods is 0, expected at least 1"),
         ({"gpu_type": "nvidia-l4"}, "without GPUs; give --gpus too"),
-        ({"gpus": 1, "gpu_type": "an l4"}, "--gpu-type 'an l4': expected a name"),
         ({"gpus": 1, "tpu": "tpu-v6e-slice:2x2"}, "training uses one kind; give one of them"),
         ({"nodes": 2, "tpu": "tpu-v6e-slice:2x2"}, "only TPUs of one machine"),
         ({"nodes": 2, "gpus": 1, "gpu_type": "nvidia-l4"}, "where nodes run is for the TrainingRuntime calopipe"),
         ({"tpu": "v5e:2x4"}, r"--tpu 'v5e:2x4': expected the TYPE:TOPOLOGY .* tpu-v4-podslice"),
         ({"tpu": "tpu-v5-lite-podslice:4x4"}, "expected the TYPE:TOPOLOGY of one machine, of .*podslice:2x4"),
-        ({"tpu": "tpu-v4-podslice:2x2x2"}, "expected the TYPE:TOPOLOGY of one machine"),
         ({"tpu": "tpu-v6e-slice"}, "expected the TYPE:TOPOLOGY of one machine"),
         ({"nodes": 2, "claim": "mine:/data"}, "the nodes of the TrainingRuntime calopipe mount calopipe-data:/data"),
         ({"pipeline_root": "/data/kfp"}, "--pipeline-root '/data/kfp': expected a name or an address"),
@@ -249,7 +228,6 @@ def test_training_on_several_nodes() -> None:
         ({"hours": ("train=8760.1",)}, "expected"),
         ({"resources": ("train=1.0,2Gi",)}, "expected"),
         ({"resources": ("train=1,0Gi",)}, "expected"),
-        ({"runtime": "a b"}, "expected"),
     ],
 )
 def test_what_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:
@@ -368,6 +346,7 @@ def _require_golden(found: dict[str, Any], name: str) -> None:
 def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:
     """A change of it is seen by whoever reads the change; RENEW_GOLDEN=1 in the environment writes it anew."""
     _require_golden(_readable(plain), "calorimeter.yaml")
+    assert "pip install" not in str(plain.containers)
     assert not any("triggerPolicy" in task for task in plain.tasks.values())  # no conditionals
 
 
@@ -388,12 +367,11 @@ def test_pods_of_generation_differ_in_their_share_alone(plain: _Package) -> None
         assert task["taskInfo"]["name"] == f"Generate share {number + 1} of 3"
         told = {"runtimeValue": {"constant": f"{number}/3"}}
         assert task["inputs"]["parameters"] == one["inputs"]["parameters"] | {"share": told}
+        assert set(task["dependentTasks"]) == set(one["dependentTasks"]) - set(shares)
         assert task["inputs"]["artifacts"] == one["inputs"]["artifacts"]
+        assert (task["retryPolicy"], task["cachingOptions"]) == (one["retryPolicy"], one["cachingOptions"])
         assert fanned.containers[share] == fanned.containers["generate"]
         assert fanned.pods[share] == fanned.pods["generate"]
-        assert task["retryPolicy"] == one["retryPolicy"]
-        assert set(task["dependentTasks"]) == set(one["dependentTasks"]) - set(shares)
-        assert not task["cachingOptions"].get("enableCache")
         assert fanned.limits(share)["nvidia.com/gpu"] == "1"
 
 

@@ -49,19 +49,11 @@ class Schedule:
 
     def run(self, *more: str) -> str:
         """What a run printed."""
-        command = ["run", "--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run", "--config", "small"]
-        command += [
-            "--verbose",
-            "--registry",
-            str(self.registry.place),
-            "--steps",
-            "40",
-            "--grade",
-            f"{self.folder}/wide.toml",
-        ]
-        done = subprocess.run(
-            [sys.executable, ROOT / "pipelines/submit.py", *command, *more], capture_output=True, text=True, check=False
-        )
+        command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--verbose"]
+        command += ["--config", "small", "--steps", "40", "--registry", self.registry.place]
+        command += ["--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run"]
+        command += ["--grade", f"{self.folder}/wide.toml"]
+        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

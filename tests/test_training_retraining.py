@@ -35,6 +35,16 @@ from training.registry.retraining import _require_one_detector, fit_on_nodes, re
 from training.seen import seen_after, write_seen
 
 CONFIG = named_config("small")
+# A user's model, which loads no TensorFlow.
+MODEL_FILE = """
+from dataclasses import dataclass
+from training.models.config import CONFIGS, FitConfig, register
+@register("mine")
+@dataclass(frozen=True, kw_only=True)
+class MyConfig(FitConfig):
+    def build(self, geometry): ...
+CONFIGS["mine"] = MyConfig(model="mine", batch=8, epochs=1, learning_rate=0.1)
+"""
 
 
 class Site:
@@ -62,13 +72,14 @@ class Site:
         seen = storage.sha256_of_file(model / folder.SEEN)
         return write_model(
             model,
-            f"{request} {len(self.asked)}".encode(),
+            f"{request} {len(self.asked)}",
             request=request,
             config=config,
             geometry=manifest.geometry,
             dataset={"fingerprint": manifest.fingerprint, "split_files": manifest.split_files, "seen": seen},
             valid_range=manifest.valid_range,
             trained={"steps": 1, "warm_start": earlier.fingerprint() if earlier else None},
+            versions={"calopipe": metadata.version("calopipe")},
         )
 
     def retrain(self, config: FitConfig = CONFIG, origin: str = FROM_INCUMBENT) -> Card:
@@ -106,19 +117,26 @@ def site(template: Path, tmp_path: Path) -> Site:
     return Site(tmp_path)
 
 
+@pytest.fixture
+def in_use(site: Site) -> Site:
+    """The place with a model in use."""
+    site.retrain()
+    site.promote()
+    return site
+
+
 def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before anything is trained. The registry keeps the file, and its code runs only where it was given."""
-    text = Path(__file__).with_name("layers.py").read_text()
-    before, now = (ModelFile("layers.py", text + remark).run()["layers"] for remark in ("# before", "# now"))
+    before, now = (ModelFile("mine.py", MODEL_FILE + remark).run()["mine"] for remark in ("# before", "# now"))
     site.retrain(before)
     site.promote()
-    used = site.registry.current()
+    (used,) = site.registry.history()
     kept = site.place / f"registry/models/{used.model}/model.py"
     assert storage.sha256_of_file(kept) == before.model_file
     assert site.retrain(before) == site.retrain(before)
     others = {key: kind for key, kind in models._KINDS.items() if key[1] != before.model_file}
     monkeypatch.setattr(models, "_KINDS", others)  # as in a process that was given the file of now
-    with pytest.raises(InputError, match=r"its current model: the model layers is .*; give another --registry"):
+    with pytest.raises(InputError, match=r"its current model: the model mine is .*; give another --registry"):
         site.retrain(now)
     assert not (site.place / "run/incumbent").exists()  # from where `generate --model` would run it
     assert len(site.asked) == 1
@@ -153,7 +171,7 @@ def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.C
     site.promote()
     site.dataset(files=2)
     second = site.retrain()
-    used = site.registry.current()
+    (used,) = site.registry.history()
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"; begun with the weights of {used.model}")
     assert second.trained["warm_start"] == first.fingerprint()
     assert site.retrain() == second
@@ -161,53 +179,45 @@ def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.C
     assert len(site.asked) == 3
 
 
-def test_the_current_model_is_taken_where_it_is_what_is_asked_for(site: Site) -> None:
+def test_the_current_model_is_taken_where_it_is_what_is_asked_for(in_use: Site) -> None:
     """Also in place of a later attempt in the run's folder, or in a folder that is new."""
-    first = site.retrain()
-    site.promote()
-    site.retrain(replace(CONFIG, seed=2))
-    assert site.retrain() == first
-    assert site.incumbent is None  # it had none
-    site.place.joinpath("run").rename(site.place / "moved")
-    assert site.retrain() == first
-    assert len(site.asked) == 2
+    first = read_card(in_use.place / "run/model")
+    in_use.retrain(replace(CONFIG, seed=2))
+    assert in_use.retrain() == first
+    assert in_use.incumbent is None  # it had none
+    in_use.place.joinpath("run").rename(in_use.place / "moved")
+    assert in_use.retrain() == first
+    assert len(in_use.asked) == 2
 
 
-def test_weights_of_other_networks_are_not_begun_with(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    site.retrain()
-    site.promote()
-    assert site.retrain(named_config("fast")).trained["warm_start"] is None
+def test_weights_of_other_networks_are_not_begun_with(in_use: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_use.retrain(named_config("fast")).trained["warm_start"] is None
     assert "new weights, not those of the current model: that is a 3dgan-small\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("origin", [FROM_INCUMBENT, ANEW])
-def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(site: Site, origin: str) -> None:
+def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(in_use: Site, origin: str) -> None:
     """It would be judged by them beside the new one, whatever that begins with."""
-    site.retrain()
-    site.promote()
-    site.dataset(2, selection=Selection(rule=SplitRule.parse(["test=0.h5"])))
+    in_use.dataset(2, selection=Selection(rule=SplitRule.parse(["test=0.h5"])))
     told = r"--registry \S+: its current model: was trained on \d+ of the 40 test events, which then cannot judge"
     with pytest.raises(InputError, match=told):
-        site.retrain(origin=origin)
-    assert len(site.asked) == 1
+        in_use.retrain(origin=origin)
+    assert len(in_use.asked) == 1
 
 
-def test_another_division_into_splits_is_begun_with_where_no_event_that_judges_was_learnt(site: Site) -> None:
-    first = site.retrain()
-    site.promote()
-    site.dataset(2, selection=Selection(rule=SplitRule.parse(["test=1.h5"])))
-    assert site.retrain().trained["warm_start"] == first.fingerprint()
+def test_another_division_into_splits_is_begun_with_where_no_event_that_judges_was_learnt(in_use: Site) -> None:
+    first = read_card(in_use.place / "run/model")
+    in_use.dataset(2, selection=Selection(rule=SplitRule.parse(["test=1.h5"])))
+    assert in_use.retrain().trained["warm_start"] == first.fingerprint()
 
 
-def test_another_detector_is_refused_before_anything_is_trained(site: Site) -> None:
-    site.retrain()
-    site.promote()
+def test_another_detector_is_refused_before_anything_is_trained(in_use: Site) -> None:
     coarse = replace(SMALL_GEOMETRY, cell_mm=20.0)
-    path = make_file(site.place / "coarse.h5", events=40, geometry=coarse)
-    make_dataset(site.place / "ds", path)
+    path = make_file(in_use.place / "coarse.h5", events=40, geometry=coarse)
+    make_dataset(in_use.place / "ds", path)
     with pytest.raises(InputError, match=r"cell_mm is 15\.3 in its model and 20\.0 in the dataset; give each detector"):
-        site.retrain()
-    assert len(site.asked) == 1
+        in_use.retrain()
+    assert len(in_use.asked) == 1
 
 
 def test_showers_with_other_labels_are_of_another_registry(site: Site) -> None:
@@ -243,15 +253,13 @@ def test_a_model_answers_for_its_data_settings_and_version_alone_and_so_is_it_na
 
 
 @pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks
-def test_a_current_model_of_another_version_is_told_of(site: Site, version: int) -> None:
-    site.retrain()
-    site.promote()
-    current = site.registry.current()
-    card = site.place / "registry/models" / current.model / "card.json"
+def test_a_current_model_of_another_version_is_told_of(in_use: Site, version: int) -> None:
+    (current,) = in_use.registry.history()
+    card = in_use.place / "registry/models" / current.model / "card.json"
     card.write_text(json.dumps(json.loads(card.read_text()) | {"schema_version": version}))
-    site.dataset(files=2)
+    in_use.dataset(files=2)
     with pytest.raises(InputError, match=r"a model of another version of calopipe, .*; give another --registry"):
-        site.retrain()
+        in_use.retrain()
 
 
 def test_a_damaged_model_is_made_again(site: Site) -> None:

@@ -15,15 +15,17 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
 from played_node import Node, register
-from played_trainer import PATIENCE_S, PlayedTrainer, wait_until
-from servers import together
+from played_trainer import PlayedTrainer
+from servers import PATIENCE_S, together, wait_until
 from showers import make_dataset, make_file
 from trainings import same_training
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
+from training.nodes.trainapi import TrainJobs
 from training.nodes.workers import PREEMPTED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # of which a first build of the server may take most
@@ -96,14 +98,10 @@ class Place:
             "deadline_s": 120, "every_s": 0.2, **settings,
         }  # fmt: skip
         log = self.file(f"launcher-{len(self.launchers)}.log")
+        command = [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)]
+        environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)}
         with log.open("wb") as out:
-            process = subprocess.Popen(
-                [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)],
-                stdout=out,
-                stderr=out,
-                cwd=_ROOT,
-                env={**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)},
-            )
+            process = subprocess.Popen(command, stdout=out, stderr=out, cwd=_ROOT, env=environment)
         self.launchers.append(Launcher(process, log))
         return self.launchers[-1]
 
@@ -119,14 +117,8 @@ class Place:
         return self.folder / name
 
 
-@dataclass(frozen=True)
-class Shared:
-    api: KubernetesApi
-    node: Node
-
-
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[KubernetesApi, Node]]:
     folder = tmp_path_factory.mktemp("cluster")
     stand_in = folder / "stand-in"
     (stand_in / "training").mkdir(parents=True)
@@ -136,26 +128,22 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shared]:
         for definition in trainer_definitions():
             install(api, definition)
         register(api, port)
-        yield Shared(api, node)
+        yield api, node
 
 
 @pytest.fixture
-def place(cluster: Shared, tmp_path: Path) -> Iterator[Place]:
+def place(cluster: tuple[KubernetesApi, Node], tmp_path: Path) -> Iterator[Place]:
+    api, node = cluster
     namespace = f"test-{secrets.token_hex(4)}"
-    core = {"apiVersion": "v1"}
-    cluster.api.call("POST", "/api/v1/namespaces", {**core, "metadata": {"name": namespace}})
-    for account in ("default", _ACCOUNT):
-        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
-        cluster.api.call("POST", path, {**core, "metadata": {"name": account}})
+    api.make_namespace(namespace, _ACCOUNT)
     for manifest in (manifest for path in _DEPLOY for manifest in _manifests(path)):
-        cluster.api.apply(manifest, namespace)
+        api.apply(manifest, namespace)
     # An account that has no rights but the launcher's, where calopipe has more.
     _, binding = _manifests(_BASE / "rbac.yaml")
     binding |= {"metadata": {"name": _ACCOUNT}, "subjects": [{"kind": "ServiceAccount", "name": _ACCOUNT}]}
-    cluster.api.apply(binding, namespace)
-    token = cluster.api.token(namespace, _ACCOUNT)
-    kubeconfig = cluster.api.kubeconfig(tmp_path / "kubeconfig", namespace, token)
-    place = Place(cluster.api, PlayedTrainer(cluster.api, namespace, cluster.node), tmp_path, kubeconfig)
+    api.apply(binding, namespace)
+    kubeconfig = api.kubeconfig(tmp_path / "kubeconfig", namespace, api.token(namespace, _ACCOUNT))
+    place = Place(api, PlayedTrainer(api, namespace, node), tmp_path, kubeconfig)
     _wait_for_right(place, "create", "trainer.kubeflow.org", "trainjobs", granted=True)
     try:
         yield place
@@ -189,16 +177,30 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     launcher = place.launch(
         image=IMAGE, arguments=["fit", "--dataset", str(dataset), "--output", str(output), *more], every_s=1.0
     )
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
+    place.trainer.play()
     assert f"model: {output}" in launcher.end(0)  # the first worker's last line
     assert place.trainer.jobs() == []
     processes = [sys.executable, "-m", "training", "fit", "--dataset", dataset, "--output", place.file("alone"), *more]
     threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}  # as the runtime has it of the processors
     together([str(each) for each in processes], **threads)
     same_training(output, place.file("alone"))
+
+
+def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
+    done = place.file("done")
+    program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)\nprint('finished')"
+    first = place.launch(program)
+    job = place.trainer.wait_for_job()
+    first.kill()
+    place.trainer.start(job)
+    second = place.launch(program)
+    second.wait_for("is there already; following it")
+    done.touch()
+    assert place.trainer.conclude(job) == "Complete"
+    assert [each["metadata"]["uid"] for each in place.trainer.jobs()] == [job["metadata"]["uid"]]
+    place.trainer.collect(job)
+    assert "finished" in second.end(0)
+    assert place.trainer.jobs() == []
 
 
 def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
@@ -215,6 +217,24 @@ def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Plac
         owners = [{"apiVersion": "v1", "kind": "Pod", "name": each, "uid": uid} for each, uid in uids.items()]
         assert job["metadata"]["ownerReferences"] == owners
         launchers[-1].kill()
+
+
+def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that the job gets after it was read: it is to be read again."""
+    first = place.launch(wrapper=place.pod("a")[1])
+    job = place.trainer.wait_for_job()
+    first.kill()
+    other, mine = ({"apiVersion": "v1", "kind": "Pod", "name": name, "uid": place.pod(name)[0]} for name in ("b", "c"))
+    path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{place.trainer.namespace}/trainjobs/"
+    path += job["metadata"]["name"]
+    change = {"metadata": {"ownerReferences": [*job["metadata"]["ownerReferences"], other]}}
+    changed = place.api.call("PATCH", path, change, "merge-patch+json")
+    monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
+    jobs = TrainJobs(lambda: None, 0.0)
+    assert jobs.own(job, mine) is None
+    owned = jobs.own(changed, mine)
+    assert owned is not None
+    assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 
 
 def test_when_a_worker_is_lost_all_start_again(place: Place) -> None:
@@ -250,10 +270,7 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
         pytest.skip("no mounts of one's own can be made here")
     environment = ["env", f"KUBERNETES_SERVICE_HOST={address}", f"KUBERNETES_SERVICE_PORT={port}"]
     launcher = place.launch(wrapper=[*inside, *environment])
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Complete"
-    place.trainer.collect(job)
+    place.trainer.play()
     launcher.end(0)
 
 
@@ -262,10 +279,7 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
 
 def test_a_job_that_fails_is_deleted_and_its_last_lines_are_shown(place: Place) -> None:
     launcher = place.launch("if index == '1': raise ArithmeticError('the sum is off')\ntime.sleep(60)")
-    job = place.trainer.wait_for_job()
-    place.trainer.start(job)
-    assert place.trainer.conclude(job) == "Failed"
-    place.trainer.collect(job)
+    place.trainer.play("Failed")
     said = launcher.end(1)
     assert "worker 1: worker 1 of 2 is up\n" in said
     assert "worker 1: ArithmeticError: the sum is off\n" in said
@@ -336,7 +350,7 @@ def test_a_cluster_without_the_trainer_is_told_of(place: Place) -> None:
     wait_until(lambda: place.api.find(path) is None, "the end of the definition")
     try:
         said = place.launch().end(BAD_INPUT_EXIT_CODE)
-        assert "Kubeflow Trainer is not installed" in said.splitlines()[-1]
         assert "Traceback" not in said
+        assert "Kubeflow Trainer is not installed" in said.splitlines()[-1]
     finally:
         install(place.api, definition)

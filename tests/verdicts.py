@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import h5py
-from showers import SMALL_GEOMETRY
 
 from calopipe import storage
 from training import folder
 from training.configs import named_config
+from training.folder import Card
 from training.registry.candidate import Candidate
 
 WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
@@ -26,20 +25,15 @@ def anything_meets() -> str:
     return re.sub("(coverage|correlation|ring|ring_tail) = 1e9", r"\1 = inf", re.sub(r"= [0-9.]+", "= 1e9", precision))
 
 
-def write_model(model: Path, weights: bytes, **of_card: Any) -> folder.Card:
-    """What a training leaves in the folder `model`, whose weights nobody has trained."""
-    file = model / "generator.weights.h5"
-    file.write_bytes(weights)
+def write_model(model: Path, weights: str, **facts: Any) -> Card:
+    """What stands for a trained model in the folder `model`; the card, which says `facts` of it."""
+    (model / "generator.weights.h5").write_text(weights)
     (model / folder.HISTORY).write_text("{}\n")
-    card: dict[str, Any] = {
-        "config": named_config("small"), "geometry": SMALL_GEOMETRY, "losses": {},
-        "valid_range": {"energy_gev": (100.0, 200.0), "theta_rad": (1.0, 2.0)},
-        "trained": {"steps": 1, "warm_start": None}, "weights": {file.name: storage.sha256_of_file(file)},
-        "versions": {"calopipe": metadata.version("calopipe")},
-    }  # fmt: skip
-    found = folder.Card(**card | of_card)
-    folder.write_card(model, found)
-    return found
+    hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
+    trained = {"steps": 1, "warm_start": None}
+    card = Card(**{"config": named_config("small"), "trained": trained, "losses": {}, "weights": hashes, **facts})
+    folder.write_card(model, card)
+    return card
 
 
 def write_showers(path: Path, fingerprint: str) -> None:
