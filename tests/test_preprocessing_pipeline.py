@@ -131,6 +131,7 @@ def test_a_damaged_dataset_is_refused_by_name_and_made_again(tmp_path: Path) -> 
         (manifest, changed(events=events | {"read": 29}), "do not add up"),
         (manifest, changed(events=events | {"written": 29}), "do not add up"),
         (manifest, changed(geometry={}), "not a whole"),
+        (manifest, changed(geometry=None), "not a whole"),
     ):
         damaged.unlink() if content is None else damaged.write_bytes(content)
         with pytest.raises(InputError, match=f"^{damaged}: .*{told}"):

@@ -500,18 +500,16 @@ def test_times_are_of_the_models_own_showers_by_batch(
 
 def test_the_time_is_the_median_of_those_after_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """The labels of the input come again and again."""
-    asked: list[tuple[list[float], list[float], int, list[int]]] = []
+    asked: list[tuple[dict[str, list[float]], int]] = []
 
-    def showers(energy: Any, theta: Any, *, seed: int, more: Any, **_: Any) -> list[None]:
-        asked.append((energy.tolist(), theta.tolist(), seed, more["particle"].tolist()))
+    def showers(labels: Any, *, seed: int) -> list[None]:
+        asked.append(({name: label.tolist() for name, label in labels.items()}, seed))
         return [None]
 
-    events = SimpleNamespace(
-        energy_gev=np.array([10.0, 20.0]), theta_rad=np.array([1.0, 2.0]), more={"particle": np.array([11, 22])}
-    )
+    labels = {"energy_gev": np.array([10.0, 20.0]), "particle": np.array([11, 22])}
     generator: Any = SimpleNamespace(batch=3, showers=showers)
-    conditions: Any = SimpleNamespace(events=events)
+    conditions: Any = SimpleNamespace(events=SimpleNamespace(labels=labels))
     clock = iter(np.cumsum([0, 9, 0, 1, 0, 6, 0, 2]).tolist())  # a call takes 9, 1, 6 and 2 seconds
     monkeypatch.setattr(timing, "time", SimpleNamespace(perf_counter=clock.__next__))
     assert timing._seconds(generator, conditions, 3) == 2
-    assert asked == [([10, 20, 10], [1, 2, 1], seed, [11, 22, 11]) for seed in range(4)]
+    assert asked == [({"energy_gev": [10, 20, 10], "particle": [11, 22, 11]}, seed) for seed in range(4)]

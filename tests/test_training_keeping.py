@@ -204,7 +204,8 @@ def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) ->
     judged.loss = math.nan
     with pytest.raises(InputError, match="step 7: total on the validation split is nan, expected a finite number"):
         judged.at(7)
-    json.loads((tmp_path / "history.jsonl").read_text(), parse_constant=pytest.fail)
+    for line in (tmp_path / "history.jsonl").read_text().splitlines():
+        json.loads(line, parse_constant=pytest.fail)
 
 
 def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

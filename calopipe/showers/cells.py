@@ -194,7 +194,7 @@ class Geometry:
     def from_json(cls, document: dict[str, Any]) -> Geometry:
         """What `to_json` gave. KeyError, TypeError or InputError: it is no geometry."""
         layers: list[Layer] = []
-        for entry in document.get("layers", ()):
+        for entry in {**document}.get("layers", ()):  # a TypeError if it is no table
             one = dict(entry)
             count = one.pop("count", 1)
             layers += [Layer.from_json(one)] * count

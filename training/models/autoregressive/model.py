@@ -14,16 +14,8 @@ from calopipe.labels import LabelRange
 from calopipe.showers.cells import Geometry
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode_hits
-from training.models.autoregressive import cells, frame, totals
+from training.models.autoregressive import cells, context, frame, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore
-from training.models.autoregressive.context import (
-    COUNT_NUMBERS,
-    SHARE_NUMBERS,
-    context_numbers,
-    contexts_of,
-    normalised,
-    plan,
-)
 from training.models.autoregressive.densities import (
     CASES,
     CellDensity,
@@ -69,18 +61,20 @@ def _densities(layers: int, more: int, width: int) -> dict[str, Any]:
     """
     labels = frame.LABEL_INPUTS + more
     offset = totals.number_of_inputs(layers, labels)
-    even, odd = (context_numbers(layers, odd=odd, more=more) for odd in (False, True))
+    even, odd = (context.context_numbers(layers, odd=odd, more=more) for odd in (False, True))
     number = partial(NumberDensity, components=_MIXTURE_OF_DEPOSITS)
     of_cell = partial(CellDensity, width=width, depth=2, components=_MIXTURE_OF_DEPOSITS)
     made = (
         TotalsDensity(totals.number_of_totals(layers), layers, labels, width=24, components=_MIXTURE_OF_TOTALS),
         number("place", offset, width=32),
         number("slope", offset + 1, width=32),
-        number("share", even - SHARE_NUMBERS - COUNT_NUMBERS + cells.MET_INPUTS, width=width, cases=CASES),
+        number(
+            "share", even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + cells.MET_INPUTS, width=width, cases=CASES
+        ),
         of_cell("even", neighbours=cells.EVEN_INPUTS, contexts=even),
         of_cell("odd", neighbours=cells.ODD_INPUTS, contexts=odd),
-        number("even_count", even - COUNT_NUMBERS, width=width),
-        number("odd_count", odd - COUNT_NUMBERS, width=width),
+        number("even_count", even - context.COUNT_NUMBERS, width=width),
+        number("odd_count", odd - context.COUNT_NUMBERS, width=width),
     )
     return {density.name: density for density in made}
 
@@ -145,10 +139,10 @@ class Autoregressive(ShowerModel):
             values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), self._store
         )
         drawn = totals.Drawn(values, tf.reduce_sum(frame.column(sums, "energy"), 2), labels, terms)
-        planned = plan(self._off(values, terms, draws), present, labels, self._store).flat()
+        planned = context.plan(self._off(values, terms, draws), present, labels, self._store).flat()
         spent = self._spent_off(sums, draws)
         contexts = {
-            name: normalised(contexts_of(planned, sums, spent, odd=odd), self._store, odd=odd)
+            name: context.normalised(context.contexts_of(planned, sums, spent, odd=odd), self._store, odd=odd)
             for name, odd in (("even", False), ("odd", True))
         }
         return {
@@ -223,7 +217,7 @@ class Autoregressive(ShowerModel):
         layer_energy = tf.reduce_sum(energy, -1)
         logit = tf.reshape(share_logit(energy[..., 0], layer_energy), [-1])
         known, _ = cells.known_in(view, cells.met(view, self._store.mesh), self._store, odd=False)
-        contexts = view["even"][:, : -SHARE_NUMBERS - COUNT_NUMBERS]
+        contexts = view["even"][:, : -context.SHARE_NUMBERS - context.COUNT_NUMBERS]
         given = tf.concat([contexts, cells.of_met(known)], 1)
         log_p = log_share(logit, *self.networks["share"].cases_and_mixture(given))
         return {"shares": -tf.reduce_sum(tf.where(layer_energy > 0, tf.reshape(log_p, tf.shape(layer_energy)), 0.0), 1)}
@@ -231,7 +225,7 @@ class Autoregressive(ShowerModel):
     def _of_counts(self, name: str, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of how many cells of a colour are hit in each layer where it holds energy."""
         colour = _COUNTS.index(name)
-        mixture = self.networks[name].mixture(view[_COLOURS[colour]][:, :-COUNT_NUMBERS])
+        mixture = self.networks[name].mixture(view[_COLOURS[colour]][:, : -context.COUNT_NUMBERS])
         hits = frame.column(view["sums"], "cells")[..., colour]  # (N, layers)
         log_p = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
         return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
