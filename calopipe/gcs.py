@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -114,9 +114,14 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        absent = (api_errors.NotFound,) if missing_ok else ()
-        with _store_errors(self), suppress(*absent):
-            _blob(self).delete(retry=_retry(), if_generation_match=generation)
+        with _store_errors(self):
+            try:
+                _blob(self).delete(retry=_retry(), if_generation_match=generation)
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            except api_errors.NotFound:
+                if not missing_ok:
+                    raise
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
@@ -137,7 +142,12 @@ class GcsPath:
             blob = _blob(self)
             content = text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
-            blob.upload_from_file(io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how)
+            try:
+                blob.upload_from_file(
+                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
+                )
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
             return int(blob.generation)
 
 
@@ -259,8 +269,6 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
         if missing_ok:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise _missing(path) from None
-    except api_errors.PreconditionFailed:
-        raise FileExistsError(errno.EEXIST, "another generation is there", str(path)) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(
             f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"

@@ -19,6 +19,7 @@ DATASETS = {PHI: "phi", PARTICLE: "pdg"}  # the datasets of HDF5 files
 # By name of the label, one number a shower each, (N,): float32 rad above -pi/2 and below pi/2, and int32 codes of the
 # Particle Data Group ("Monte Carlo particle numbering scheme"). A label that the showers do not have is left out.
 MoreLabels = Mapping[str, npt.NDArray[Any]]
+AllLabels = Mapping[str, npt.NDArray[Any]]  # and beside them `energy_gev` and `theta_rad`, float32
 
 
 def taken(more: MoreLabels, index: Any) -> dict[str, npt.NDArray[Any]]:

@@ -68,7 +68,9 @@ class Parameters:
 class ShowerParameters(Reading, Parameters):  # input and output first
     """Calorimeter showers to a validated generative model."""
 
-    on_doubt: str = field(default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata)  # not to warn
+    on_doubt: str = field(
+        default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata
+    )  # a command warns, a pipeline stops
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )

@@ -115,7 +115,7 @@ def test_densities_are_told_the_same_in_the_next_cell_but_for_where_the_beam_is(
     """Phases, slope, depth and labels; only the place within the beam, one of the numbers, is another."""
     drawn = _showers(_normal(20, 4))
     moved = _showers(_normal(20, 4) + tf.constant([0.0, 0.0, 1.0, 0.0]))
-    usual, other = (totals._given(each, _STORE).numpy() for each in (drawn, moved))
+    usual, other = (totals.given_offset(each, _STORE).numpy() for each in (drawn, moved))
     differs = (np.abs(usual - other) > 1e-3).any(0)
     residual = totals.number_of_phases(LAYERS) // 2 + 1  # after the phases of a direction and its slope
     np.testing.assert_array_equal(np.flatnonzero(differs), [residual])

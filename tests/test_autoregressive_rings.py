@@ -20,6 +20,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sampling.shower import drawn_plan
 from training.models.randomness import Draws
 
 _OBLONG = ((4.0, 6.0), (12.0, 3.0))
@@ -255,7 +256,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     assert (found >= 0).all()
     where = positions(geometry)
     assert not found.reshape(40, n * m, layers).transpose(0, 2, 1)[:, ~where.exists].any()
-    plan = model._sampler._plan(labels, noise[:, :-3])
+    plan = drawn_plan(model.networks, labels, noise[:, :-3])
     least = float(model._store["least"])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-4, atol=50 * least)
     assert layers == 1 or (plan.energy.numpy() == 0).any()  # empty layers are among them, and stay empty

@@ -20,6 +20,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.autoregressive.sampling.sampler import Sampler
+from training.models.autoregressive.sampling.shower import drawn_plan
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
 _SHOWERS = 400
@@ -69,7 +70,7 @@ class _Drawn:
             patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
             self.images = drawn(model, self.energy_gev, theta, noise)
         labels = Labels(tf.constant(self.energy_gev), tf.constant(theta))
-        self.plan = model._sampler._plan(labels, tf.constant(noise[:, :-3]))
+        self.plan = drawn_plan(model.networks, labels, tf.constant(noise[:, :-3]))
         axis = self.plan.axis.numpy()
         dx = np.arange(_NX)[None, None] - 8 - axis[..., 0, None]  # (N, layers, x)
         dy = np.arange(_NY)[None, None] - 8 - axis[..., 1, None]
@@ -227,7 +228,7 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
     labels, noise = Labels(*map(tf.constant, _labels(6))), tf.constant(noise_of(model, 6))
     found = model._sampler.showers(labels, noise).numpy()
     assert ((found > 0).sum((1, 2)) == 1).all()
-    plan = model._sampler._plan(labels, noise[:, :-3])
+    plan = drawn_plan(model.networks, labels, noise[:, :-3])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)

@@ -40,6 +40,10 @@ def test_settings_take_the_place_of_the_configs_own() -> None:
         ({"precision": 16}, "training setting precision is 16, expected a name"),
         ({"precision": "float8"}, "--precision 'float8' is unknown"),
         ({"average": float("nan")}, "training setting average is nan, expected a number"),
+        ({"batch": 0}, "--batch is 0"),
+        ({"learning_rate": 0.0}, "--learning-rate"),
+        ({"evaluation_steps": -1}, "--evaluation-steps is -1"),
+        ({"width": -1}, "--width is -1"),
     ],
 )
 def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:

@@ -49,9 +49,9 @@ def generate(
 ) -> int:
     """Write to `output` showers with the labels of the `conditions`; their number.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file. The
-    `Generator` that makes them is `made` with a batch, a strategy and a library; memory does not grow with their
-    number.
+    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file.
+    `made` are the arguments of the `Generator` beside the model: `batch`, `strategy`, `library`. Memory does not grow
+    with the number of showers.
 
     They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
     a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from calopipe.errors import InputError
-from calopipe.labels import DATASETS, PARTICLE, PHI, LabelRange, MoreLabels, taken
+from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, LabelRange, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy
@@ -54,7 +54,7 @@ class Generator:
         if not isinstance(network, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
         self.model = network
-        self._cells_of: Callable[[MoreLabels, int, int], FloatArray] = self._of_devices
+        self._cells_of: Callable[[AllLabels, int, int], FloatArray] = self._of_devices
         self._at_once = _AT_ONCE
         if library is not None:
             self._cells_of = partial(self._of_library, Library(library, arrays_file(network, self.card)))
@@ -68,7 +68,7 @@ class Generator:
             self._of_replica = tf.function(self.cells, jit_compile=True, autograph=False)
         self._compiled = tf.function(self._of_replicas, autograph=False)
 
-    def showers(self, labels: MoreLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
+    def showers(self, labels: AllLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
         """Batches of showers with the `labels` by name, (N,) each; cells in units of 0.02 GeV.
 
         With `ranges`, those of these indices alone, and no batch goes beyond a range. A shower is a function of the
@@ -87,7 +87,7 @@ class Generator:
             while made:
                 yield made.popleft().result()
 
-    def _made(self, labels: MoreLabels, seed: int, first: int) -> Showers:
+    def _made(self, labels: AllLabels, seed: int, first: int) -> Showers:
         """A batch on each device, the `first` shower's on the first one."""
         cells = self._cells_of(labels, seed, first)
         if np.isnan(cells).any():
@@ -99,16 +99,18 @@ class Generator:
         angles = labels["theta_rad"], angle_of_cells(cells, self.card.geometry)
         return Showers(cells, labels["energy_gev"], *angles, more=_others(labels))
 
-    def _of_library(self, library: Library, labels: MoreLabels, seed: int, first: int) -> FloatArray:
+    def _of_library(self, library: Library, labels: AllLabels, seed: int, first: int) -> FloatArray:
         draws = ShowerDraws(tf.constant(seed), tf.constant(first, tf.int64))
         noise = draws.uniform(NOISE, (len(labels["energy_gev"]), self.model.noise_numbers)).numpy()
         return library.cells(labels, noise)
 
-    def _of_devices(self, labels: MoreLabels, seed: int, first: int) -> FloatArray:
+    def _of_devices(self, labels: AllLabels, seed: int, first: int) -> FloatArray:
+        asked = labels if self._known.vary else {name: labels[name] for name in ("energy_gev", "theta_rad")}
+
         def given(context: tf.distribute.ValueContext) -> tuple[Any, ...]:
             begin = self.batch * int(context.replica_id_in_sync_group)
             rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
-            batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in labels.items()}
+            batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in asked.items()}
             return batch, tf.constant(seed), tf.constant(first + begin, tf.int64)
 
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
@@ -122,11 +124,11 @@ class Generator:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
         return self.model.generate(labels, ShowerDraws(seed, first))
 
-    def require_inside(self, labels: MoreLabels) -> None:
+    def require_inside(self, labels: AllLabels) -> None:
         """Raise InputError where a label of the training is missing, or one, (N,) each, is outside its range."""
         self.require_kinds(labels)
         within = self._within(labels)
-        outside = np.flatnonzero(~self.inside(labels))
+        outside = np.flatnonzero(~np.all([*within.values()], axis=0))
         if not len(outside):
             return
         first = outside[0]
@@ -137,7 +139,7 @@ class Generator:
             f"to {high:g} {unit}; {len(outside)} showers are outside: leave them out (--outside skip)"
         )
 
-    def require_kinds(self, labels: MoreLabels) -> None:
+    def require_kinds(self, labels: AllLabels) -> None:
         """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
         known, more = self._known, _others(labels)
         if set(more) != set(known.names):
@@ -155,11 +157,11 @@ class Generator:
                 "(--outside skip)"
             )
 
-    def inside(self, labels: MoreLabels) -> npt.NDArray[np.bool_]:
+    def inside(self, labels: AllLabels) -> npt.NDArray[np.bool_]:
         """Which labels, (N,) each, the model knows; where one of the training is missing, `require_kinds` says so."""
         return np.all([*self._within(labels).values()], axis=0)
 
-    def _within(self, labels: MoreLabels) -> dict[str, npt.NDArray[np.bool_]]:
+    def _within(self, labels: AllLabels) -> dict[str, npt.NDArray[np.bool_]]:
         """Of each label by name, (N,), which are of the training's particles, or in its range."""
         valid = self.card.valid_range
         within = {}
@@ -172,6 +174,6 @@ class Generator:
         return within
 
 
-def _others(labels: MoreLabels) -> MoreLabels:
+def _others(labels: AllLabels) -> MoreLabels:
     """Those beside energy and polar angle."""
     return {name: values for name, values in labels.items() if name in DATASETS}

@@ -13,7 +13,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.labels import MoreLabels
+from calopipe.labels import AllLabels
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.writer import shower_writer, showers_a_chunk
@@ -57,7 +57,7 @@ class Parts:
     def _path(self, start: int) -> Path:
         return self.folder / f"{self._name}-{start}.h5"
 
-    def make(self, share: Share, labels: MoreLabels, seed: int) -> float:
+    def make(self, share: Share, labels: AllLabels, seed: int) -> float:
         """Make the parts of the `share` that are missing, by the `labels` (N,) of all showers; remove other requests'.
 
         Returns how many showers were made a second, the tracing of the model included; 0 where nothing was missing.

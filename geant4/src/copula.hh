@@ -1,4 +1,4 @@
-// From normal numbers to totals: `totals.from_normal` of the model in Python.
+// From normal numbers to totals: `from_normal` of the model in Python (sampling/shower.py).
 #pragma once
 
 #include "plan.hh"

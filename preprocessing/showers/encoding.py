@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe.events.splits import Digests
 from calopipe.events.tolerance import FLAWS, SKIP
-from calopipe.labels import LabelRange, MoreLabels, taken
+from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.files import open_showers
@@ -75,8 +76,8 @@ def _range(labels: FloatArray) -> list[float] | None:
     return [float(labels.min()), float(labels.max())] if len(labels) else None
 
 
-def encode(hits: Hits, labels: MoreLabels) -> Iterator[bytes]:
-    """The serialised `tf.train.Example` of each shower; the `labels` (N,) are by the names of their features."""
+def encode(hits: Hits, labels: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes]:
+    """The serialised `tf.train.Example` of each shower; `labels` (N,), floats or integers, by their features' names."""
     index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
     value = hits.value.astype("<f4")
     edges = hits.edges()

@@ -16,7 +16,7 @@ from calopipe.errors import InputError
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import BadFileError
-from calopipe.labels import DATASETS, PARTICLE, PHI, MoreLabels, taken
+from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, taken
 from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
 from calopipe.showers.layouts import read_labels_alone
@@ -35,7 +35,7 @@ class Events:
     Digests are 0 of labels alone.
     """
 
-    labels: MoreLabels
+    labels: AllLabels
     digests: Digests
 
     def __len__(self) -> int:
@@ -106,7 +106,7 @@ class Conditions:
 class LabelsAlone:
     """Labels (N,) of showers that are in no file with cells: these are made in the layout and unit of the model."""
 
-    def __init__(self, labels: MoreLabels) -> None:
+    def __init__(self, labels: AllLabels) -> None:
         self.selection = Selection()
         self.events = Events(labels, np.zeros(len(labels["energy_gev"]), np.uint64))
         self.contents = [hashlib.sha256(values.tobytes()).hexdigest() for _, values in sorted(labels.items())]

@@ -46,9 +46,10 @@ class ShowerModel(Model):
     def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
-        `labels` are `energy_gev` and `theta_rad` by name, (N,) each, and those of `calopipe.labels` that showers have.
-        Each is a function of its labels and its row of `draws` alone, and not of the others in its batch; or it is NaN,
-        where the device has no room for it. `draws` are asked once, for all numbers of a shower.
+        `labels` (N,) by name are `energy_gev`, `theta_rad` and, where the training's showers differ by them and the
+        config `takes_more_labels`, `phi_rad` and `particle` (`calopipe.labels`). Each shower is a function of its
+        labels and its row of `draws` alone, and not of the others in its batch; or it is NaN, where the device has no
+        room for it. `draws` are asked once, for all numbers of a shower.
         """
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
@@ -91,10 +92,10 @@ class ShowerModel(Model):
         given_noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
         def clipped(name: str, values: tf.Tensor) -> tf.Tensor:
-            # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
-            # tf2onnx makes products and a sum of it
             if name == PARTICLE:
                 return values
+            # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
+            # tf2onnx makes products and a sum of it
             known = tf.where(tf.math.is_nan(values), np.float32(valid[name][0]), values)
             return tf.clip_by_value(known, *allowed(valid[name]))
 

@@ -81,7 +81,7 @@ def retrain(
         storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
     else:
         say(card.since(manifest.fingerprint, config))
-    if card is not None and card.answers(manifest, config, origin):
+    if card and card.answers(manifest, config, origin):
         stands("model stands", model, "of these data and settings")
     else:
         card = _current_of(manifest, config, registry, origin=origin, copy=copy, model=model)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from training.models.config import CONFIGS, FitConfig, register
+
+if TYPE_CHECKING:
+    from training.models.autoencoder.model import AutoEncoder
 
 
 @register("autoencoder")
@@ -17,7 +20,7 @@ class AutoEncoderConfig(FitConfig):
 
     code: int = setting(16, help="numbers that the auto-encoder makes of a shower, beside its energy", least=1)
 
-    def build(self, geometry: Geometry) -> Any:
+    def build(self, geometry: Geometry) -> AutoEncoder:
         from training.models.autoencoder.model import AutoEncoder  # noqa: PLC0415  TensorFlow
 
         return AutoEncoder(geometry, code=self.code)

@@ -13,7 +13,6 @@ import tensorflow as tf
 from calopipe.labels import LabelRange
 from calopipe.showers.cells import Geometry
 from preprocessing.manifest import Manifest
-from preprocessing.reading import decode_hits
 from training.models.autoregressive import cells, context, frame, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore
 from training.models.autoregressive.densities import (
@@ -112,10 +111,6 @@ class Autoregressive(ShowerModel):
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         decay = _DECAY[network] * min(1000 / showers, 2.0) ** _DECAY_FALLS
         return keras.optimizers.AdamW(learning_rate, weight_decay=decay, beta_2=0.99)
-
-    @staticmethod
-    def decode(records: Tensor, manifest: Manifest) -> Batch:
-        return decode_hits(records, manifest)
 
     def adapt(self, batches: Iterable[Mapping[str, Tensor]], manifest: Manifest) -> None:
         ends = manifest.valid_range

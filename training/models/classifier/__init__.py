@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.highlevel import require_rings
 from training.models.config import FitConfig, register
+
+if TYPE_CHECKING:
+    from training.models.classifier.model import Discriminator
 
 LEVELS = ("low", "high")
 
@@ -34,7 +37,7 @@ class ClassifierConfig(FitConfig):
         if self.model.startswith("high"):
             require_rings(geometry)
 
-    def build(self, geometry: Geometry) -> Any:
+    def build(self, geometry: Geometry) -> Discriminator:
         from training.models.classifier.model import Discriminator  # noqa: PLC0415  TensorFlow
 
         return Discriminator(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from calopipe.errors import InputError
 from calopipe.options import setting
 from calopipe.showers.cells import Geometry
 from training.models.config import CONFIGS, DEFAULT, FitConfig, register
+
+if TYPE_CHECKING:
+    from training.models.gan.model import ConditionalGAN
 
 # Models by name, each with the one shape of showers (x, y, layer) that it is for.
 _SHAPES = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5)}
@@ -28,7 +31,7 @@ class GANConfig(FitConfig):
                 f"choose --config {DEFAULT}, which takes any shape"
             )
 
-    def build(self, geometry: Geometry) -> Any:  # noqa: ARG002  the model is for one shape
+    def build(self, geometry: Geometry) -> ConditionalGAN:  # noqa: ARG002  the model is for one shape
         from training.models.gan import networks  # noqa: PLC0415  TensorFlow
         from training.models.gan.model import ConditionalGAN  # noqa: PLC0415
 

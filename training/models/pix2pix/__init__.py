@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from calopipe.flow.grid import Grid
 from calopipe.options import setting
 from training.models.config import CONFIGS, FitConfig, register
 from training.models.pix2pix.tables import table_of
+
+if TYPE_CHECKING:
+    from training.models.pix2pix.model import Pix2Pix
 
 
 @register("pix2pix", "pix2pix-small")
@@ -27,7 +30,7 @@ class Pix2PixConfig(FitConfig):
     def check_shape(self, geometry: Grid) -> None:
         table_of(self.model, geometry.shape)
 
-    def build(self, geometry: Grid) -> Any:
+    def build(self, geometry: Grid) -> Pix2Pix:
         from training.models.pix2pix.model import Pix2Pix  # noqa: PLC0415  TensorFlow
 
         return Pix2Pix(self.model, geometry, noise=self.noise, l1_weight=self.l1_weight)

@@ -1,1 +1,1 @@
-"""How showers are drawn: `sampler` layer after layer, `layer` the cells of one, the others for it."""
+"""How showers are drawn: `shower` their totals and axis, `sampler` layer after layer, `layer` the cells of one."""

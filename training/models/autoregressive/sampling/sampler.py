@@ -36,7 +36,7 @@ class Sampler:
     def showers(self, labels: Labels, noise: Tensor) -> Tensor:
         """Cells (N, x, y, layer) in units of 0.02 GeV, of labels and uniform numbers (N, noise_numbers)."""
         mesh = self._store.mesh
-        of_totals, rest = tf.split(noise, [noise_numbers(mesh.layers) - _BESIDE, _BESIDE], 1)
+        of_totals, rest = tf.split(noise, [shower.noise_numbers(mesh.layers), _BESIDE], 1)
         planned = shower.drawn_plan(self._networks, labels.reflected(mesh), of_totals)
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
         turned = tf.stack([labels.left(rest[:, 2] < 0.5), labels.below()], 1)

@@ -1,4 +1,4 @@
-"""Cells that share an energy: which of them are hit, and deposits that must sum to it.
+"""What the cells of a colour share: their part of the energy, how many are hit and which, deposits that sum to it.
 
 Rows, (R, ...), are cells; `shower` (R,) says of which of N showers each is. Energies are in units of 0.02 GeV, and
 `least` is the smallest deposit that a cell may have.
