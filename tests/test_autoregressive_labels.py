@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch, labels_of
-from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, write_file
+from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, measured_angle, write_file
 from trainings import untraced
 
 from calopipe.errors import InputError
@@ -101,6 +101,7 @@ def test_generated_showers_differ_by_kind_and_azimuth_as_those_of_the_training(m
         labels = {"energy_gev": asked.energy_gev, "theta_rad": asked.theta_rad, **asked.more}
         made = next(Generator(model, batch=120).showers(labels, seed=1))
     assert made.more.keys() == asked.more.keys()
+    np.testing.assert_allclose(made.mtheta_rad, measured_angle(made.cells), atol=1e-3)
     for kind in (11, 211):
         chosen = asked.more[PARTICLE] == kind
         expected, found = _depth(asked.cells[chosen]), _depth(made.cells[chosen])

@@ -131,6 +131,7 @@ _WRONG_TOML = {
     "none": (_UNIT + _LAYER + "materials_mm = { W = 1.0, Pb = 0 }\n", "materials_mm: Pb = 0, expected"),
     "endless": (_UNIT + _LAYER + "materials_mm = { W = inf }\n", "materials_mm: W = inf, expected"),
     "no size": (_UNIT + _LAYER.replace("cell_mm = 5\n", ""), "cell_mm is missing"),
+    "half a cell": (_UNIT + _LAYER.replace("[2, 2]", "[2.5, 2]"), "cells, expected two positive"),
     "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is missing"),
     "true cells": (_UNIT + _LAYER.replace("[2, 2]", "[true, 2]"), "cells, expected two positive"),
     "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected at least 1"),

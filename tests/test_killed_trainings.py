@@ -21,6 +21,18 @@ from training.nodes.workers import LOST_WORKER
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
+def test_a_training_killed_ten_times_on_a_disk_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """By SIGKILL; it goes on from what lies in its folder each time."""
+    dataset, more = small_flow(tmp_path), ("--epochs", "6", "--checkpoint-steps", "1")
+    arguments = command_line(dataset, tmp_path / "m", *more)[3:]
+    program = [sys.executable, str(Path(__file__).with_name("killing.py")), str(tmp_path / "m"), *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.count("killed at step")) == (0, 10), done.stderr[-2000:]
+    fit_small(dataset, tmp_path / "m", *more)
+    fit_small(dataset, tmp_path / "whole", "--epochs", "6")
+    same_training(tmp_path / "m", tmp_path / "whole")
+
+
 # The command on two devices. A first argument N has it stop, as if killed, once a checkpoint of step N stands.
 _MIRRORED = """
 import os, sys, tensorflow as tf

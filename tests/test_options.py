@@ -111,6 +111,8 @@ def test_a_seed_is_one_for_numpy_and_for_tensorflow() -> None:
         (OSError(errno.EDQUOT, "x"), "the disk quota is used up"),
         (PermissionError(errno.EACCES, "x", "a.h5"), "a.h5: permission denied"),
         (FileNotFoundError(errno.ENOENT, "x", "a.h5"), "a.h5: no such file or folder"),
+        (OSError(errno.EROFS, "x", "a.h5"), "a.h5: the file system is read-only"),
+        (OSError(errno.ENOTSUP, "x", "a.h5"), "a.h5: this file system cannot do that"),
         (OSError(errno.EBADF, "x", "a.h5"), None),
         (ValueError("a defect"), None),
     ],

@@ -215,6 +215,8 @@ def test_training_on_several_nodes() -> None:
         ({"nodes": 0}, "--nodes is 0, expected at least 1"),
         ({"generation_pods": 0}, "--generation-pods is 0, expected at least 1"),
         ({"gpu_type": "nvidia-l4"}, "without GPUs; give --gpus too"),
+        ({"gpus": 1, "gpu_type": "an l4"}, "--gpu-type 'an l4': expected a name"),
+        ({"runtime": "a b"}, "--runtime 'a b': expected"),
         ({"gpus": 1, "tpu": "tpu-v6e-slice:2x2"}, "training uses one kind; give one of them"),
         ({"nodes": 2, "tpu": "tpu-v6e-slice:2x2"}, "only TPUs of one machine"),
         ({"nodes": 2, "gpus": 1, "gpu_type": "nvidia-l4"}, "where nodes run is for the TrainingRuntime calopipe"),

@@ -197,7 +197,7 @@ def test_no_secret_of_the_environment_is_left_and_nothing_that_others_may_change
 
 
 def test_a_step_keeps_the_umask_of_its_user(tmp_path: Path) -> None:
-    for umask, mode in ((0, 0o644), (0o002, 0o664)):
+    for umask, mode in ((0, 0o644), (0o002, 0o664), (0o077, 0o600)):
         program = "import sys; from components.step import working\n"
         program += "with working('.', 'test') as run: (run / sys.argv[1]).touch()"
         made = tmp_path / oct(umask)

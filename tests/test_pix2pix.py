@@ -129,6 +129,8 @@ def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pyt
 def test_each_network_is_trained_against_the_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a discriminator that is right in each patch, with a probability of 95 %; and what it is shown."""
     model = build(named_config("pix2pix-small"), Grid((16, 16), cell_d=0.25, interval_d=0.25))
+    optimizer, published = model.optimizer("generator", 2e-4, 0), named_config("pix2pix")
+    assert (optimizer.beta_1, optimizer.beta_2, published.learning_rate, published.noise) == (0.5, 0.999, 2e-4, 0.01)
     now = np.random.default_rng(1).normal(size=(1, 16, 16, 2)).astype(np.float32)
     view = {"now": now, "next": now + 1, "solid": np.zeros((1, 16, 16), np.float32), "reynolds": np.float32([100])}
     model._unit.assign([0.5, 0.25])

@@ -54,6 +54,10 @@ def test_settings_that_cannot_be(settings: dict[str, Any], told: str) -> None:
 def test_a_setting_is_of_its_model_which_is_registered_once() -> None:
     with pytest.raises(InputError, match="--width is not for the model 3dgan-small; leave it out"):
         named_config("small", width=16)
+    with pytest.raises(InputError, match="--strategy 'magic' is unknown; known: one-device, mirrored"):
+        named_config(DEFAULT, strategy="magic")
+    with pytest.raises(InputError, match="--epochs is 0"):
+        named_config(DEFAULT, epochs=0)
     with pytest.raises(ValueError, match="a model called autoregressive is known already"):
         register("autoregressive")(FitConfig)
 
@@ -72,6 +76,16 @@ def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
     given = {setting: getattr(options, setting) for setting in configs.all_settings()}
     assert named_config(options.config, **given) == config
     assert as_options(CONFIGS[DEFAULT], DEFAULT) == ["--config", DEFAULT]
+
+
+def test_the_help_of_a_training_names_the_models_of_a_setting() -> None:
+    groups = {models: [*settings] for models, settings in configs.settings_by_models().items()}
+    assert "seed" in groups[""]
+    assert groups.items() >= {
+        "autoregressive": ["width"], "3dgan, 3dgan-small": ["momentum"], "autoencoder": ["code"],
+        "pix2pix, pix2pix-small": ["l1_weight", "noise"],
+    }.items()  # fmt: skip
+    assert "hidden" not in configs.all_settings()  # of the classifier, which another command trains
 
 
 def test_configs_of_earlier_cards_are_read() -> None:

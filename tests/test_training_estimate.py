@@ -314,6 +314,12 @@ def test_the_catalogue_is_what_the_calibrating_figures_say(catalogue: Catalogue)
         assert found.tflops == pytest.approx(published.fit_rate(each, other), rel=0.005), each
 
 
+def test_prices_are_those_of_a_device(catalogue: Catalogue) -> None:
+    """As published: an epoch of 28 s on 128 cores of TPU v3 costs a dollar, one of 34 s on 128 V100 three."""
+    dollars = {kind: 128 * (catalogue.kind[kind].price.on_demand or 0.0) / 3600 for kind in ("tpu-v3", "v100")}
+    assert (round(28 * dollars["tpu-v3"], 2), round(34 * dollars["v100"], 2)) == (1.0, 3.0)
+
+
 def test_kinds_without_a_rate_are_within_the_range_of_the_others(catalogue: Catalogue) -> None:
     for each in published.rates():
         seconds = each.seconds if each.step else each.seconds / published.steps(each)

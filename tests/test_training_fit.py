@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -292,3 +293,10 @@ def test_bad_arguments(
     arguments = (str(dataset) if m == "DATASET" else m for m in more)
     assert told in refusal(capsys, fit_small, dataset, tmp_path / "m", *arguments)
     assert not (tmp_path / "m").exists()
+
+
+def test_a_full_disk(dataset: Path, tmp_path: Path) -> None:
+    """As TensorFlow tells of it."""
+    with pytest.raises(OSError, match="No space left") as full, fit._plain_errors(dataset, tmp_path, None):
+        raise tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/x; No space left on device")
+    assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(tmp_path))

@@ -37,7 +37,7 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import EXTRAPOLATE, _request, generate, reconstruct
+from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
 from training.generator import Generator
 from training.models.base import build
 from training.parts import Parts, Share
@@ -140,6 +140,16 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypa
     monkeypatch.setattr("training.generation.SCHEMA_VERSION", 0)
     requests.add(_request(card, ["a"], chosen, 1, 2))
     assert len(requests) == len(asked) + 2
+
+
+def test_a_file_says_how_its_model_was_trained() -> None:
+    trained = {"steps": 12_000, "replicas": 4, "chosen_step": 9_000, "seconds": 5_400.0}
+    config = SimpleNamespace(model="m", batch=8)
+    card: Any = SimpleNamespace(config=config, trained=trained, fingerprint=lambda: "weights")
+    assert _attributes(card, "asked") == {
+        "generator": "calopipe m", "model": "weights", "calopipe_request": "asked",
+        "made_by": "m, 12,000 steps of 32, the weights of step 9,000, trained in 90 min",
+    }  # fmt: skip
 
 
 # The command with parts of 30 showers, which takes its time before each.

@@ -135,6 +135,8 @@ def test_a_training_that_is_told_to_begin_with_weights_of_another_range_is_refus
     wider: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
     monkeypatch.setattr(folder, "read_card", lambda _: old)
     assert fit._earlier(tmp_path / "old", tmp_path / "new", config, old) is old
+    with pytest.raises(InputError, match="old: of the model autoregressive, not 3dgan-small; give --config for it"):
+        fit._earlier(tmp_path / "old", tmp_path / "new", named_config("small"), old)
     told = r"--warm-start .*old: that is of energy_gev 100 to 200, the dataset of 10 to 400; leave --warm-start out"
     with pytest.raises(InputError, match=told):
         fit._earlier(tmp_path / "old", tmp_path / "new", config, wider)

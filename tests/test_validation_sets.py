@@ -76,7 +76,9 @@ def test_showers_below_the_cut_count_as_empty_and_all_of_them_is_an_error(tmp_pa
     path = write_file(tmp_path / "low.h5", made)
     kept = measure(ShowerSet.open([path], "Monte Carlo", Selection(cut_gev=0.2)))
     np.testing.assert_array_equal(kept.table.empty, np.arange(30) % 3 == 0)
-    with pytest.raises(InputError, match=r"none of the 30 showers of 1 Monte Carlo file\(s\).*above the cut of 100"):
+    with pytest.raises(
+        InputError, match=r"none of the 30 showers of 1 Monte Carlo file\(s\).*above the cut of 100.*file_unit_gev"
+    ):
         measure(ShowerSet.open([path], "Monte Carlo", Selection(cut_gev=100.0)))
 
 
