@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,8 +140,11 @@ def test_hits_in_rings_lie_in_the_cells_of_their_numbers(application: Applicatio
     np.testing.assert_allclose(written["middle_mm"][:, :2], np.stack(middle, 1), atol=0.02)  # the ends of its beam
 
 
-def test_seeds_fix_the_showers_for_any_number_of_threads(application: Application, fast: dict[str, np.ndarray]) -> None:
-    application.said(f"{FAST}/run/beamOn 12", "--threads", "4", "--output", "threads.h5")
+@pytest.mark.parametrize("threads", [2, 4])
+def test_seeds_fix_the_showers_for_any_number_of_threads(
+    threads: int, application: Application, fast: dict[str, np.ndarray]
+) -> None:
+    application.said(f"{FAST}/run/beamOn 12", "--threads", str(threads), "--output", "threads.h5")
     with h5py.File(application.folder / "threads.h5") as file:
         for name, values in fast.items():
             np.testing.assert_array_equal(file[name][:], values, err_msg=name)
@@ -177,9 +181,23 @@ def test_a_switched_off_model_changes_nothing(application: Application) -> None:
         np.testing.assert_array_equal(off["ECAL"], without["ECAL"])
 
 
-def test_a_bad_model_ends_the_macro_in_one_line(application: Application) -> None:
-    """Which ones are bad is in test_geant4_inference.py."""
-    (application.folder / "bad.safetensors").write_text("a shopping list")
+def _missing(path: Path) -> None:
+    path.unlink()
+
+
+def _foreign(path: Path) -> None:
+    path.write_text("a shopping list")
+
+
+def _halved(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+@pytest.mark.parametrize("spoil", [_missing, _foreign, _halved])
+def test_a_bad_model_ends_the_macro_in_one_line(spoil: Callable[[Path], None], application: Application) -> None:
+    path = application.folder / "bad.safetensors"
+    shutil.copy(application.folder / "model.safetensors", path)
+    spoil(path)
     done = application.run("/run/initialize\n/calopipe/model bad.safetensors\n/run/beamOn 1", "--output", "none.h5")
     assert done.returncode == 1
     assert "bad.safetensors: " in done.stdout + done.stderr
