@@ -68,9 +68,8 @@ class Parameters:
 class ShowerParameters(Reading, Parameters):  # input and output first
     """Calorimeter showers to a validated generative model."""
 
-    on_doubt: str = field(
-        default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata
-    )  # a command warns, a pipeline stops
+    # a command warns, a pipeline stops
+    on_doubt: str = field(default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata)
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )

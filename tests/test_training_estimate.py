@@ -388,7 +388,7 @@ def test_the_command_prints_a_row_a_kind_for_the_datasets_showers_and_says_where
     monkeypatch.setattr(commands, "estimate", noted)
     monkeypatch.setattr(counting, "work_of", lambda *_: _WORK)
     mine = tmp_path / "mine.toml"
-    small = BUILT_IN.read_text().replace("gb = 16\n", "gb = 0.75\n", 1)
+    small = BUILT_IN.read_text().replace("gb = 16,", "gb = 0.75,", 1)
     mine.write_text(small.replace("on_demand = 2.48", "on_demand = 248"))
 
     def told(*arguments: str) -> tuple[str, list[list[str]]]:
