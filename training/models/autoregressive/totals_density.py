@@ -13,7 +13,7 @@ from training.models.autoregressive.densities import log_mixture, mixture_of
 from training.models.base import Tensor
 
 _LAST, _SUMS, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 2, 3, 4, 3, 6  # what a layer of `_Chain` is given
-_SHAPE = 2 + _HATS  # numbers of where among the layers a shower's energy is
+SHAPE = 2 + _HATS  # numbers of where among the layers a shower's energy is
 _LEAST = 1e-4  # of the visible energy, added to what a layer holds before the logarithm
 _FAR = 8.0  # layers to the next one that is not empty, at most
 
@@ -142,7 +142,7 @@ class TotalsDensity(keras.Model):
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
         )
         self._of_layers = _Chain("of_layers", max(self.first, 1), labels, width=64, bias=normal)
-        self._others = _Ladder("others", totals - self.first, _HATS + _SHAPE + labels, width=width, bias=normal)
+        self._others = _Ladder("others", totals - self.first, _HATS + SHAPE + labels, width=width, bias=normal)
         self.built = True
 
     def log_presence(self, present: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
@@ -174,14 +174,14 @@ class TotalsDensity(keras.Model):
         return self._others(tf.concat([normal[:, self.first :], told], 1), chosen - self.first)
 
     def told(self, normal: Tensor, share: Tensor, labels: Tensor) -> Tensor:
-        """What they are told beside each other: sums over those of the layers, `_shape`, and the labels."""
+        """What they are told beside each other: sums over those of the layers, `shape`, and the labels."""
         where = interpolated(self.first, _HATS)
         sums = normal[:, : self.first] @ (where / np.sqrt(np.maximum((where**2).sum(0), 1)))
-        return tf.concat([sums, _shape(share), labels], 1)
+        return tf.concat([sums, shape(share), labels], 1)
 
 
-def _shape(share: Tensor) -> Tensor:
-    """Where among the layers the energy is, (N, _SHAPE), by each layer's `share` (N, layers) of it: mean and width in
+def shape(share: Tensor) -> Tensor:
+    """Where among the layers the energy is, (N, SHAPE), by each layer's `share` (N, layers) of it: mean and width in
     parts of their number, and the logarithms of what groups of layers hold.
     """
     layers = share.shape[1]

@@ -24,7 +24,7 @@ from training.models.autoregressive.totals import (
     interpolation,
     layers_of,
     means,
-    number_of_phases,
+    number_of_budget_terms,
     number_of_totals,
     scales,
 )
@@ -51,11 +51,11 @@ def drawn_plan(networks: Mapping[str, Any], labels: Labels, noise: Tensor) -> Pl
         density, present, defined(present), inputs, choice=choice, noise=box_muller(one, two)[0],
         share_taken=partial(share_taken, terms=terms, constants=constants),
     )  # fmt: skip
-    values = from_normal(normal, terms, tf.zeros([1, number_of_phases(layers)]), constants)
+    values = from_normal(normal, terms, tf.zeros([1, number_of_budget_terms(layers)]), constants)
     drawn = Drawn(values, layers_of(values, present, labels.energy_gev)[0], labels, terms)
     drawn = sharp(drawn, [networks[part] for part in PARTS], offset, constants)
-    # the budgets depend on where the axis is in its cells
-    again = from_normal(normal, terms, drawn.phases(constants), constants)
+    # the budgets depend on the layers, and on where the axis is in its cells
+    again = from_normal(normal, terms, drawn.budget_terms(constants), constants)
     values = tf.concat([drawn.values[:, : -len(BUDGETS)], again[:, -len(BUDGETS) :]], 1)
     return plan(values, present, labels, constants)
 
@@ -108,10 +108,10 @@ def drawn_totals(
     )[1]
 
 
-def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+def from_normal(normal: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
     residual = _residuals(normal @ tf.transpose(constants["colouring"]), terms, constants["quantiles"])
-    return means(terms, phases, constants) + scales(terms, constants) * residual
+    return means(terms, budget_terms, constants) + scales(terms, constants) * residual
 
 
 def share_taken(normal: Tensor, number: Tensor, terms: Tensor, constants: Constants) -> Tensor:
