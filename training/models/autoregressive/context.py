@@ -154,16 +154,15 @@ def _promised(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budge
     return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
 
 
-def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tensor | None) -> Tensor:
+def context(planned: Plan, sums: Tensor, even: Tensor | None) -> Tensor:
     """The context of the cells of M layers, (M, context_numbers).
 
-    `before` are the SUMS (M, 12) of all layers before, `one` and `two` of the layer before and the one before that;
-    `even` those of the layer's even cells, None for the even cells themselves.
+    `sums` (M, 3, 12) are the SUMS of all layers before, of the layer before and of the one before that; `even` (M, 12)
+    those of the layer's even cells, None for the even cells themselves.
     """
-    earlier = _of_layers(tf.stack([one, two, before], 1))
-    numbers = [
-        earlier[:, 0], earlier[:, 1, :3], earlier[:, 2, 1:3], (column(before, "cells") / planned.budgets[:, 0])[:, None]
-    ]  # fmt: skip
+    told, before = _of_layers(sums), sums[:, 0]
+    cells = column(before, "cells") / planned.budgets[:, 0]
+    numbers = [told[:, 1], told[:, 2, :3], told[:, 0, 1:3], cells[:, None]]
     spent = before
     if even is not None:
         spent = before + even
@@ -197,8 +196,8 @@ def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Ten
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
     one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
-    flat = [tf.reshape(part, [-1, len(SUMS)]) for part in (before, one, two, sums[:, :, 0])]
-    contexts = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    earlier = tf.reshape(tf.stack([before, one, two], 2), [-1, 3, len(SUMS)])
+    contexts = context(planned, earlier, tf.reshape(sums[:, :, 0], [-1, len(SUMS)]) if odd else None)
     own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
     energy = column(own, "energy")
     if not odd:

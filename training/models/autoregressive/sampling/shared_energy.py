@@ -70,7 +70,7 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     # each shower's sum is a whole number, so that one sum serves all
     end = tf.cumsum(own) + tf.cast(tf.gather(start, tf.gather(shower, order)), tf.float64) + 2.0**-25
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
-    return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
+    return tf.math.unsorted_segment_sum(crossed, order, tf.size(order)) > 0
 
 
 def logistic(logit: Tensor) -> Tensor:
@@ -85,7 +85,9 @@ def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
 
 def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
     """Of each of `columns` (R,) the sums (N,) of the showers; `like` has N."""
-    return [tf.math.unsorted_segment_sum(column, shower, tf.size(like)) for column in columns]
+    showers = tf.size(like)
+    rows = tf.concat([shower + number * showers for number in range(len(columns))], 0)
+    return tf.split(tf.math.unsorted_segment_sum(tf.concat(columns, 0), rows, len(columns) * showers), len(columns))
 
 
 def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
