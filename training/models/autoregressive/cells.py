@@ -120,7 +120,7 @@ def known(
     ]
     shares = shares_before(told[0], energy, constants)
     x, y, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), 4, 1)
-    dx, dy, r = mesh.seen(x - axis[:, :1], y - axis[:, 1:], ring, layer[..., None])
+    dx, dy, r = mesh.seen(x - axis[:, :1], y - axis[:, 1:], ring, tf.expand_dims(layer, -1))
     where = place_inputs(tf.concat([dx, dy], 1), r, slope, log_area)
     return tf.concat([*told, shares, where], 1), r[:, 0]
 

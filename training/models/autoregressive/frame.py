@@ -222,7 +222,7 @@ def terms(value: Tensor, away: Tensor, depth: Tensor, constants: Constants) -> T
     energy, squares, around = value[..., None], tf.square(across), tf.square(ring)
     square = tf.reduce_sum(squares, -1, keepdims=True) + around
     beyond = square > tf.square(tf.stack([constants["radius_half"], constants["radius_most"]]))
-    moments = [across, squares + around / 2, across * (depth - constants["depth"])[..., None]]
+    moments = [across, squares + around / 2, across * tf.expand_dims(depth - constants["depth"], -1)]
     counted = tf.cast(energy > (0.0, HIT), tf.float32)
     return tf.concat([energy, counted, energy * tf.concat([energy, tf.cast(beyond, tf.float32), *moments], -1)], -1)
 
