@@ -19,7 +19,7 @@ from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis, Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling.shower import from_normal, share_taken
+from training.models.autoregressive.sampling.shower import Margins, from_normal, share_taken
 from training.models.randomness import Draws
 
 _UNIT = 0.02
@@ -139,7 +139,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
     left = np.ones(len(energy))
     for layer in range(LAYERS - 1):
-        share = share_taken(tf.constant(normal), tf.constant(layer), terms, store).numpy()
+        share = share_taken(tf.constant(normal), tf.constant(layer), Margins.of(terms, store), store).numpy()
         own = left * np.where(layer == last, 1, share) * (expected[:, layer] > 0)
         inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 1] < 3.9).all(1)
         assert inside.mean() > 0.3

@@ -96,7 +96,7 @@ def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
 
 
 def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
-    """Take one column at a time by one operation, and leave out slices of everything, here and in the bodies of loops.
+    """Take a column and limit numbers by one operation each, leave out slices of everything; in the bodies of loops too.
 
     `outside` are the small constants of the graphs around this one.
     """
@@ -112,6 +112,11 @@ def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
         if node.op_type == "Slice" and _of_everything(node, constants):
             node.op_type = "Identity"
             del node.input[1:]
+        if node.op_type == "Max" and node.input[0] in made:
+            limits = _limits(made[node.input[0]], node, constants)
+            if limits is not None:
+                node.op_type = "Clip"
+                node.input[:] = [made[node.input[0]].input[0], *limits]
         if node.op_type != "Squeeze" or node.input[0] not in made:
             continue
         column = _column(made[node.input[0]], node, constants)
@@ -186,10 +191,10 @@ def _used(graph: Any) -> set[str]:
 
 
 def _drop_unused(graph: Any, used: set[str]) -> None:
-    """Leave out slices and constants whose names are not among the `used` ones."""
+    """Leave out slices, minima and constants whose names are not among the `used` ones."""
     for body in _bodies(graph):
         _drop_unused(body, used)
-    nodes = [node for node in graph.node if node.op_type != "Slice" or node.output[0] in used]
+    nodes = [node for node in graph.node if node.op_type not in ("Slice", "Min") or node.output[0] in used]
     left = set().union(
         *(node.input for node in nodes), *map(_used, _bodies(graph)), (tensor.name for tensor in graph.output)
     )
@@ -205,12 +210,13 @@ def _numbers(node: Any, constants: Mapping[str, Any]) -> list[list[int] | None]:
     return [*numbers, [1] * len(numbers[0] or [])] if len(numbers) == 3 else numbers
 
 
-def _of_everything(node: Any, constants: Mapping[str, Any]) -> bool:
-    starts, ends, _, steps = _numbers(node, constants)
-    return bool(
-        starts is not None and ends is not None and steps is not None
-        and not any(starts) and min(ends) >= _LAST and set(steps) == {1}
-    )  # fmt: skip
+def _of_everything(node: Any, constants: Mapping[str, Any], but: int | None = None) -> bool:
+    """Whether a slice takes everything, along each axis `but` one."""
+    starts, ends, axes, steps = _numbers(node, constants)
+    return all(numbers is not None for numbers in (starts, ends, axes, steps)) and all(
+        axis == but or (start == 0 and end >= _LAST and step == 1)
+        for start, end, axis, step in zip(starts or [], ends or [], axes or [], steps or [], strict=True)
+    )
 
 
 def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -218,7 +224,17 @@ def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[i
     axes = constants.get(squeeze.input[1]) if len(squeeze.input) > 1 else None
     if slicing.op_type != "Slice" or axes is None or axes.size != 1:
         return None
-    starts, ends, along, steps = _numbers(slicing, constants)
-    if starts is None or ends is None or along != axes.tolist() or steps != [1] or starts[0] < 0:
+    axis = axes.item()
+    if not _of_everything(slicing, constants, but=axis):
         return None
-    return (axes.item(), starts[0]) if ends[0] == starts[0] + 1 else None
+    starts, ends, along, _ = _numbers(slicing, constants)
+    start, end = next(((s, e) for s, e, a in zip(starts or [], ends or [], along or [], strict=True) if a == axis), (-1, 0))
+    return (axis, start) if start >= 0 and end == start + 1 else None
+
+
+def _limits(highest: Any, lowest: Any, constants: Mapping[str, Any]) -> list[str] | None:
+    """The names of the lowest and the highest number, where the two operations limit numbers to what is between."""
+    if highest.op_type != "Min" or len(lowest.input) != 2 or len(highest.input) != 2:
+        return None
+    low, high = lowest.input[1], highest.input[1]
+    return [low, high] if all(name in constants and constants[name].ndim == 0 for name in (low, high)) else None

@@ -165,7 +165,8 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
     logits = tf.concat([tf.sigmoid(totals[:, : layers - 1]), tf.ones_like(visible)], 1)
     last = tf.cast(tf.cumsum(present, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
     share = present * (last + (1 - last) * logits)
-    passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
+    before = np.tri(layers, k=-1, dtype=bool)
+    passing = tf.reduce_prod(tf.where(before, 1 - share[:, None], 1.0), 2)
     return visible * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
 
 
@@ -175,14 +176,19 @@ def scales(terms: Tensor, constants: Constants) -> Tensor:
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
-    """Weights (N, knots) of linear interpolation at `place` (N,), between knots evenly from -1 to 1; 1 of one knot."""
+    """Weights (..., knots) of linear interpolation at `place` (...), between knots evenly from -1 to 1; 1 of one knot."""
     place = tf.clip_by_value(place, -1.0, 1.0)
-    return tf.nn.relu(1 - tf.abs(place[:, None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
+    return tf.nn.relu(1 - tf.abs(place[..., None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
+
+
+def own_quantiles(terms: Tensor, quantiles: Tensor) -> Tensor:
+    """The quantiles (N, D, QUANTILES), rising, at the energies of `terms`, of those at ENERGIES (ENERGIES, QUANTILES, D)."""
+    return tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)
 
 
 def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
     """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `terms`."""
-    own = tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)  # rising
+    own = own_quantiles(terms, quantiles)
     right = tf.searchsorted(own, residual[..., None], side="right")
     left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
     low, high = (tf.gather(own, left + k, batch_dims=2)[..., 0] for k in (0, 1))
