@@ -132,8 +132,8 @@ def _graph(model: Autoregressive) -> Any:
 
 def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[Any, ...]) -> LayerDrawing:
     """The drawing of a layer of a view's two showers, after the scaled `images` of the two layers before it."""
-    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], at=lambda _: planned)
-    planned.cells = tf.ones([2, model._store.mesh.layers])
+    planned: Any = SimpleNamespace(axis=view["axis"], cells=tf.ones([2, model._store.mesh.layers]))
+    planned.at = lambda _: SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
     of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
     sums = tf.stack([tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer]], 1)
     given = Given.of(model.networks, 0, planned, tf.zeros([2, 2], tf.int32), tf.zeros([2], tf.int32))

@@ -163,9 +163,9 @@ class Mesh:
         return place // self.shape[1], place % self.shape[1]
 
     def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
-        """The place of the cell of `layer` that is nearest to indices `met` (N, 2)."""
-        most = tf.gather(tf.constant(self.most), layer)
-        return self.place(*(tf.clip_by_value(met[:, k], 0, most[..., k]) for k in (0, 1)))
+        """The place of the cell of `layer` (...) that is nearest to indices `met` (..., 2)."""
+        first, second = tf.unstack(tf.clip_by_value(met, 0, tf.gather(tf.constant(self.most), layer)), axis=-1)
+        return self.place(first, second)
 
     def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
         """Whether a layer has cells with these indices."""

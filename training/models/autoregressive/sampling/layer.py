@@ -37,7 +37,9 @@ class Given(NamedTuple):
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
     12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
 
-    `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of cells.
+    `met` (N, layers, 2) are the indices of the cells that the axes meet, `middle` (N, layers) the places of those nearest
+    to them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of
+    cells.
     """
 
     networks: Mapping[str, Any]
@@ -45,6 +47,8 @@ class Given(NamedTuple):
     planned: Plan
     keys: Tensor
     turned: Tensor
+    met: Tensor
+    middle: Tensor
     numbers: Tensor
     priors: Tensor
     proposals: Proposals
@@ -54,10 +58,11 @@ class Given(NamedTuple):
         store = networks["constants"]
         mesh, block = store.mesh, tf.range(_OF_LAYER * store.mesh.layers) + 2 * store.mesh.layers * store.mesh.places
         numbers = tf.reshape(hashed_uniform(keys[:, None], block, _BLOCK), [-1, mesh.layers, _OF_LAYER * _BLOCK])
-        priors = tf.stack([store["odds"], store["log_deposit"]], -1)
+        met, priors = mesh.met(planned.axis, range(mesh.layers)), tf.stack([store["odds"], store["log_deposit"]], -1)
         taken = mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
         proposals = Proposals(store, planned.cells, keys, taken)
-        return cls(networks, capacity, planned, keys, turned, numbers, priors, proposals)
+        middle = mesh.clipped(met, range(mesh.layers))
+        return cls(networks, capacity, planned, keys, turned, met, middle, numbers, priors, proposals)
 
 
 class LayerDrawing:
@@ -79,9 +84,9 @@ class LayerDrawing:
         energy = frame.column(sums, "energy")
         energy = tf.where(second, energy[:, 1:2], energy[:, 1:])
         self._of_shower = tf.concat([energy, planned.axis, planned.slope[:, None]], 1)
-        self._met = mesh.met(planned.axis, layer)
+        self._met, middle = (tf.gather(each, layer, axis=1) for each in (given.met, given.middle))
         self._corner = self._met + mesh.start  # where the lattice begins
-        self._middle = tf.stack([tf.range(showers), mesh.clipped(self._met, layer)], 1)
+        self._middle = tf.stack([tf.range(showers), middle], 1)
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
         """The layer as `images` have it, (N * (places + 1),); the `sums` of the next one; and its deposits, reflected,
@@ -156,12 +161,11 @@ class LayerDrawing:
             row = tf.where(flat, tf.minimum(counted - 1, room), room)
             cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
             cell = tf.stack([cell // self._wide, cell % self._wide], 1)
-            count, fits = counted[-1], tf.reshape(counted, tf.shape(mask))[:, -1] <= room
+            meant, fits = tf.range(room) < counted[-1], tf.reshape(counted, tf.shape(mask))[:, -1] <= room
         else:
             cell = tf.cast(tf.where(mask), tf.int32)
-            count, fits = tf.shape(cell)[0], tf.ones_like(mask[:, 0])
-        row = tf.range(tf.shape(cell)[0] + showers)
-        return tf.concat([self._middle, cell], 0), (row >= showers) & (row < showers + count), fits
+            meant, fits = tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
+        return tf.concat([self._middle, cell], 0), tf.concat([tf.zeros([showers], tf.bool), meant], 0), fits
 
     def _deposits(
         self, name: str, cell: Tensor, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor,
@@ -186,9 +190,9 @@ class LayerDrawing:
         uniform = self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK)
         normal = box_muller(uniform[:, 1], uniform[:, 2])[0]
         drawn = draw_mixture(*density.log_deposit(hidden, usual), uniform[:, 0], normal)
-        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], energy)
+        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], self._showers)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
-        return cell, scaled(value, cell[:, 0], energy, least)
+        return cell, scaled(value, cell[:, 0], energy, least, self._showers)
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
@@ -234,7 +238,7 @@ class LayerDrawing:
     def _drawn(self, cell: Tensor, value: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `draw` gives: deposits scaled to the layer's energy, on the axis where no cell was hit."""
         mesh, energy = self._mesh, self._planned.energy
-        value = scaled(value, cell[:, 0], energy, self._store["least"])
+        value = scaled(value, cell[:, 0], energy, self._store["least"], self._showers)
         deposited = tf.math.unsorted_segment_sum(value, cell[:, 0], self._showers)
         cell = tf.concat([self._middle, cell], 0)
         value = tf.concat([tf.where(deposited > 0, 0.0, energy), value], 0)
