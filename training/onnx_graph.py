@@ -58,7 +58,7 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
 
 
 def _alike(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
-    """One operation, where tf2onnx makes several: casts for older ONNX, products and their sum, which let NaN through."""
+    """One operation, for several of tf2onnx: casts for older ONNX; products and their sum, which let NaN through."""
     node.type = _ALIKE[node.type]
 
 
@@ -96,7 +96,7 @@ def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
 
 
 def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
-    """Take a column and limit numbers by one operation each, leave out slices of everything; in the bodies of loops too.
+    """Take columns, limit numbers by one operation each; leave out slices of everything. In the bodies of loops too.
 
     `outside` are the small constants of the graphs around this one.
     """
@@ -225,11 +225,12 @@ def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[i
     if slicing.op_type != "Slice" or axes is None or axes.size != 1:
         return None
     axis = axes.item()
-    if not _of_everything(slicing, constants, but=axis):
+    starts, ends, along, steps = _numbers(slicing, constants)
+    if starts is None or ends is None or along is None or steps is None or axis not in along:
         return None
-    starts, ends, along, _ = _numbers(slicing, constants)
-    start, end = next(((s, e) for s, e, a in zip(starts or [], ends or [], along or [], strict=True) if a == axis), (-1, 0))
-    return (axis, start) if start >= 0 and end == start + 1 else None
+    which = along.index(axis)
+    one = starts[which] >= 0 and ends[which] == starts[which] + 1 and steps[which] == 1
+    return (axis, starts[which]) if one and _of_everything(slicing, constants, but=axis) else None
 
 
 def _limits(highest: Any, lowest: Any, constants: Mapping[str, Any]) -> list[str] | None:

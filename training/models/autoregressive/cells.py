@@ -26,9 +26,9 @@ _NEAR = [AROUND.index((first, second)) for first in (-1, 0, 1) for second in (-1
 MET_INPUTS = _OF_COLOURS + 2 * len(_NEAR) + SHARES_BEFORE + PLACE
 _MIDDLE = AROUND.index((0, 0))
 # (25, 2): which of the cells around a cell have its colour, and which it is itself
-_OF_COLOUR = np.float32([((first + second) % COLOURS == 0, first == second == 0) for first, second in AROUND])
+_OF_COLOUR = np.array([[(x + y) % COLOURS == 0, x == y == 0] for x, y in AROUND], np.float32)
 # Where distances along x and y (two each), and twice more along y, are cut; and how chances fall with the radius.
-_REACHES, _FALLS = np.float32([2, 2, 0.8, 0.8, 1, 6]), np.float32([-1.5, -1 / 1.5, -1 / 5])
+_REACHES, _FALLS = np.array([2, 2, 0.8, 0.8, 1, 6], np.float32), np.array([-1.5, -1 / 1.5, -1 / 5], np.float32)
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where

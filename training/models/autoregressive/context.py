@@ -17,19 +17,21 @@ _PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside whi
 _SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
 _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
-_FLOORS = np.float32([{"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS])
+_FLOORS = np.array(
+    [{"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS], np.float32
+)
 _TINY = 1e-3
 
 
 def _sums_of(*columns: str) -> Array:
     """The matrix (12, ...) that makes each of `columns` of SUMS: their names, or several in one column."""
-    return np.float32([[name in column.split() for column in columns] for name in SUMS])
+    return np.array([[name in column.split() for column in columns] for name in SUMS], np.float32)
 
 
 # What is told of a layer: logarithms of the first four ratios, and the others; what is added to wholes and to ratios.
 _PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "x", "y", "hits")
-_WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.float32([1, 0, 0, 0, 0, 0, 1])
-_LEAST = np.float32([1, 3e-3, 0.05, 0.02])
+_WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.array([1, 0, 0, 0, 0, 0, 1], np.float32)
+_LEAST = np.array([1, 3e-3, 0.05, 0.02], np.float32)
 _SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, ("x", "y", "x_depth", "y_depth")))
 LAYER_TERMS = 8
 # What is added before the logarithm of the regressions.
@@ -224,7 +226,7 @@ def _of_layers(sums: Tensor) -> Tensor:
 
 
 def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
-    """Where the rest of the energy has to be, (M, 4), in cells from the axis: in x on the whole and in this layer, in y.
+    """Where the rest of the energy has to be, (M, 4), in cells from the axis: in x, on the whole and here, and in y.
 
     The deposits of a whole shower have neither a mean distance from the axis nor a slope to it.
     """

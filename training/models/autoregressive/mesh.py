@@ -30,17 +30,18 @@ class Mesh:
     """The cells of `geometry`.
 
     (layers, places): `x`, `y` and `ring` (mean radius of a cell that goes round the axis), `log_area` over the mean's,
-    `where` with all four of them, `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a cell in its own layer and the two
-    before, as places, `places` where there is none; `beside` (kinds, places, 4) those that share a side with it;
-    `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `told` (two of (kinds, places,
-    ...)) are the cells that even cells are told of, in the two layers before, and odd ones, in their own too; `kind` (layers,) counts the
-    layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
-    in x, and in y; `turned` (4 * layers, places) the image under no reflection, that in y, that in x, and both. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
-    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
-    the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what
-    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists
-    of squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is
-    the inverse square of a cell's side, over that of the layer of the finest cells.
+    `where` with all four of them, `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a
+    cell in its own layer and the two before, as places, `places` where there is none; `beside` (kinds, places, 4) those
+    that share a side with it; `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells;
+    `told` are the cells that even cells are told of, in the two layers before, and those that odd cells are, in their
+    own too; `kind` (layers,) counts the layers that have one table. `mirror` (2, layers, places): the cell that is the
+    image of a cell under a reflection in x, and in y; `turned` (4 * layers, places) under none, that in y, that in x,
+    and both. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
+    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets the
+    cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a
+    cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists of
+    squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the
+    inverse square of a cell's side, over that of the layer of the finest cells.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -205,8 +206,8 @@ class Mesh:
             self.kind[layer] = kinds[key]
         self.around, self.other_colour = np.stack(around), np.stack(other_colour)
         self.beside = self.around[..., _SIDES]
-        own, before = np.split(self.around, [len(AROUND)], -1)
-        self.told = before, np.concatenate([before, np.where(self.other_colour > 0, own, self.places)], -1)
+        own, earlier = np.split(self.around, [len(AROUND)], -1)
+        self.told = earlier, np.concatenate([earlier, np.where(self.other_colour > 0, own, self.places)], -1)
 
     def _around(self, layer: int, other: int) -> Array:
         """The cells (places, 25) of layer `other` around those of `layer`; `places` where there is none."""

@@ -176,13 +176,13 @@ def scales(terms: Tensor, constants: Constants) -> Tensor:
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
-    """Weights (..., knots) of linear interpolation at `place` (...), between knots evenly from -1 to 1; 1 of one knot."""
+    """Weights (..., knots) of linear interpolation at `place` (...); knots are even from -1 to 1, and one has all."""
     place = tf.clip_by_value(place, -1.0, 1.0)
     return tf.nn.relu(1 - tf.abs(place[..., None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
 
 
 def own_quantiles(terms: Tensor, quantiles: Tensor) -> Tensor:
-    """The quantiles (N, D, QUANTILES), rising, at the energies of `terms`, of those at ENERGIES (ENERGIES, QUANTILES, D)."""
+    """Of `quantiles` (ENERGIES, QUANTILES, D) those at the energies of `terms`, (N, D, QUANTILES), rising."""
     return tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)
 
 

@@ -92,7 +92,8 @@ class _Chain(keras.layers.Layer):
         """Outputs (chosen, N, outputs) for the layers that `chosen` counts, given `values` (N, at least steps)."""
         shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 of none
         to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
-        known = [values[:, : len(self._given)], layers.present - 1, shares, to_come, labels, tf.ones_like(shares[:, :1])]
+        values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
+        known = [values, layers.present - 1, shares, to_come, labels, one]
         given = tf.matmul(tf.concat(known, 1), tf.gather(self._given, chosen))
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
-from training.models.autoregressive.densities import draw_mixture, share_of
+from training.models.autoregressive.densities import Mixture, draw_mixture, share_of
 from training.models.autoregressive.mesh import COLOURS
 from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import (
@@ -37,8 +37,8 @@ class Given(NamedTuple):
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
     12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
 
-    `met` (N, layers, 2) are the indices of the cells that the axes meet, `middle` (N, layers) the places of those nearest
-    to them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of
+    `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N, layers) places of those nearest to
+    them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of
     cells.
     """
 
@@ -66,8 +66,8 @@ class Given(NamedTuple):
 
 
 class LayerDrawing:
-    """One layer of N showers. `images` (2 * N * (places + 1),) are the layers before it, scaled, with an empty cell after
-    each; `sums` (N, 3, 12) the SUMS of all layers before, of the layer before, and of the one before that.
+    """One layer of N showers. `images` (2 * N * (places + 1),) are the two layers before it, scaled, an empty cell
+    after each; `sums` (N, 3, 12) the SUMS of all layers before, of the layer before, and of the one before that.
     """
 
     def __init__(self, given: Given, layer: Tensor, *, images: Tensor, sums: Tensor) -> None:
@@ -189,7 +189,8 @@ class LayerDrawing:
             cell, hidden, usual, is_hit = (tf.gather(each, rows) for each in (cell, hidden, usual, is_hit))
         uniform = self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK)
         normal = box_muller(uniform[:, 1], uniform[:, 2])[0]
-        drawn = draw_mixture(*density.log_deposit(hidden, usual), uniform[:, 0], normal)
+        mixture: Mixture = density.log_deposit(hidden, usual)
+        drawn = draw_mixture(*mixture, uniform[:, 0], normal)
         value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], self._showers)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
         return cell, scaled(value, cell[:, 0], energy, least, self._showers)
