@@ -17,7 +17,7 @@ from training.models.autoregressive import AutoregressiveConfig
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling.layer import LayerDrawing
+from training.models.autoregressive.sampling.layer import Given, LayerDrawing
 from training.models.autoregressive.sampling.sampler import Sampler
 from training.models.base import Batch, build
 
@@ -132,11 +132,12 @@ def _graph(model: Autoregressive) -> Any:
 
 def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[Any, ...]) -> LayerDrawing:
     """The drawing of a layer of a view's two showers, after the scaled `images` of the two layers before it."""
-    planned: Any = SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"], cells=tf.ones([2]))
+    planned: Any = SimpleNamespace(axis=view["axis"], cells=tf.ones([2, model._store.mesh.layers]))
+    planned.at = lambda _: SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
     of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
-    sums = (tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer])
-    given = model.networks, 0, tf.constant(layer), planned
-    return LayerDrawing(*given, images=images, sums=sums, keys=tf.zeros([2, 2], tf.int32))  # type: ignore[arg-type]
+    sums = tf.stack([tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer]], 1)
+    given = Given.of(model.networks, 0, planned, tf.zeros([2, 2], tf.int32), tf.zeros([2], tf.int32))
+    return LayerDrawing(given, tf.constant(layer), images=tf.reshape(tf.stack(images), [-1]), sums=sums)
 
 
 def independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:

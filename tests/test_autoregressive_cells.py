@@ -192,7 +192,8 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
         drawing = layer_drawing(model, view, layer, (planes[:, layer], planes[:, max(layer - 1, 0)]))
-        found = drawing._drawn_share(context[:, layer] * scale + mean)
+        about, _ = drawing._known(drawing._middle)
+        found = drawing._drawn_share(context[:, layer] * scale + mean, about)
         for mine, other in zip(found, mixtures, strict=True):
             np.testing.assert_allclose(mine, tf.reshape(other, [2, _LAYERS, -1])[:, layer], rtol=1e-3, atol=1e-4)
 

@@ -29,10 +29,11 @@ def _constant(showers: int) -> Any:
     return np.eye(frame.MEAN_TERMS)[np.zeros(showers, int)]
 
 
-def _copula_of(values: Any, known: Any = None, phases: Any = None) -> Any:
-    """Of totals (N, D), each of showers with the same labels, and with no phases if none are given."""
+def _copula_of(values: Any, known: Any = None, budget_terms: Any = None) -> Any:
+    """Of totals (N, D), each of showers with the same labels, whose budgets depend on nothing else if not said."""
     known = np.ones(values.shape, bool) if known is None else known
-    return copula(values, _constant(len(values)), known, 0.0, np.zeros((len(values), 0)) if phases is None else phases)
+    terms = np.zeros((len(values), 0)) if budget_terms is None else budget_terms
+    return copula(values, _constant(len(values)), known, 0.0, terms)
 
 
 def _scores_of_ranks(values: Any) -> Any:
@@ -139,14 +140,14 @@ def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed:
     assert all(np.isfinite(each).all() for each in none.values())
 
 
-def test_the_phases_are_taken_from_the_budgets_before_all_else() -> None:
-    """Budgets that are nothing but phases leave no mean; the totals before them do not follow the phases."""
+def test_what_the_budgets_are_linear_in_is_taken_from_them_before_all_else() -> None:
+    """Budgets that are nothing but their terms leave no mean; the totals before them do not follow the terms."""
     showers, rng = 400, np.random.default_rng(7)
-    phases, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, len(totals.BUDGETS)))
+    terms, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, len(totals.BUDGETS)))
     noise = rng.normal(size=(showers, 7))
-    values = np.hstack([noise[:, :1] + phases[:, :1], 2 + phases @ slopes + 1e-3 * noise[:, 1:]])
-    found = _copula_of(values, phases=phases)
-    np.testing.assert_allclose(found["mean_of_phases"], slopes, atol=1e-3)
+    values = np.hstack([noise[:, :1] + terms[:, :1], 2 + terms @ slopes + 1e-3 * noise[:, 1:]])
+    found = _copula_of(values, budget_terms=terms)
+    np.testing.assert_allclose(found["mean_of_budgets"], slopes, atol=1e-3)
     np.testing.assert_allclose(found["mean"][0, 1:], 2, atol=1e-3)
     assert np.exp(found["scale"][0, 1:]) == pytest.approx(5e-4, rel=0.4)
     assert found["mean"][0, 0] == pytest.approx(values[:, 0].mean(), rel=1e-4)

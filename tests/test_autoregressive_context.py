@@ -48,7 +48,8 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
     at_once = at_once.reshape(12, LAYERS, -1)
     before, one, two = off, tf.zeros_like(off), tf.zeros_like(off)
     for layer in range(LAYERS):
-        found = context(planned.at(tf.constant(layer)), before, one, two, sums[:, layer, 0] if odd else None)
+        earlier = tf.stack([before, one, two], 1)
+        found = context(planned.at(tf.constant(layer)), earlier, sums[:, layer, 0] if odd else None)
         if not odd:
             energy = frame.column(sums[:, layer], "energy")
             found = with_share(found, share_logit(energy[:, 0], tf.reduce_sum(energy, 1)), tf.reduce_sum(energy, 1))

@@ -128,7 +128,7 @@ def _by_hand(hits: Hits, axis: Axis) -> Any:
 
 def _terms(hits: Hits) -> Any:
     depth = tf.cast(hits.layer, tf.float32)
-    return frame.terms(hits.value, (hits.dx, hits.dy, hits.ring), depth, CONSTANTS).numpy()
+    return frame.terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), depth, CONSTANTS).numpy()
 
 
 def test_the_sums_of_each_layer_and_colour() -> None:

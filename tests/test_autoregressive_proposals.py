@@ -15,7 +15,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
-from training.models.autoregressive.sampling.proposals import LayerProposals
+from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import hit
 
 _KEYS = 20_000
@@ -56,8 +56,8 @@ def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_t
     store, _ = _constants(fall=0.2)
     steps = np.stack(np.meshgrid(np.arange(15) - 7, np.arange(15) - 7, indexing="ij"), -1).reshape(-1, 2)
     for which, most in enumerate((0.9, 0.5, 0.02)):
-        found = LayerProposals(store, tf.constant(which), tf.ones([1]), _keys(1), 7)
-        said = found.chance(tf.range(225), tf.zeros(225, tf.int32)).numpy()
+        found = Proposals(store, tf.ones([1, 3]), _keys(1), 7)
+        said = found.chance(tf.constant(which), tf.range(225), tf.zeros(225, tf.int32)).numpy()
         for axis in ((0.0, 0.0), (0.49, 0.0), (0.0, -0.49), (-0.49, 0.49), (0.3, 0.2)):
             chance = most * np.exp(-np.hypot(*(steps - axis).T) / 0.2) + 1e-5
             assert (said > np.minimum(chance, 0.7)).all()
@@ -67,13 +67,12 @@ def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_t
 def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     """In layers less busy than the average, and more; each place is so often among the proposed ones."""
     store, expected = _constants()
-    given = tf.fill([_KEYS], busy), _keys(_KEYS), 7
-    found = LayerProposals(store, tf.constant(1), *given)
-    places = found.places().numpy().astype(int)
+    found = Proposals(store, tf.fill([_KEYS, 3], busy), _keys(_KEYS), 7)
+    places = found.places(tf.constant(1)).numpy()
     marks = np.zeros((_KEYS, 226), bool)
     np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
     often = marks[:, :225].mean(0)
-    said = found.chance(tf.range(225), tf.zeros(225, tf.int32)).numpy()
+    said = found.chance(tf.constant(1), tf.range(225), tf.zeros(225, tf.int32)).numpy()
     np.testing.assert_array_equal(often[said == 1], 1)
     error = np.sqrt(said * (1 - said) / _KEYS)
     assert (np.abs(often - said) < 4.5 * error + 1e-6).all()
@@ -89,12 +88,13 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
     """Also where the average layer has many times as many hits: then few cells far from the axis would be looked at."""
     store, expected = _constants()
     likely, showers = expected / expected.sum(), 8000
-    found = LayerProposals(store, tf.constant(1), tf.fill([showers], float(1 / expected.sum())), _keys(showers), 7)
+    found = Proposals(store, tf.fill([showers, 3], float(1 / expected.sum())), _keys(showers), 7)
     marks = np.zeros((showers, 226), bool)
-    places = found.places().numpy().astype(int)
+    places = found.places(tf.constant(1)).numpy()
     np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
     shower, place = (tf.constant(each, tf.int32) for each in np.nonzero(marks[:, :225]))
-    chance = tf.minimum(tf.gather(tf.constant(likely, tf.float32), place) / found.chance(place, shower), 1.0)
+    proposed = found.chance(tf.constant(1), place, shower)
+    chance = tf.minimum(tf.gather(tf.constant(likely, tf.float32), place) / proposed, 1.0)
     rng = np.random.default_rng(6)
     uniform, start = (tf.constant(rng.random(len(each)), tf.float32) for each in (shower, likely[:1].repeat(showers)))
     is_hit = hit(chance, shower, tf.ones([showers]), uniform, start).numpy()
@@ -143,22 +143,22 @@ def _by_energy(density: Any, power: float, bias: float) -> None:
     density._occupied.bias.assign([bias])
 
 
-class _All(LayerProposals):
+class _All(Proposals):
     """Every cell is looked at."""
 
-    def places(self) -> tf.Tensor:
-        return tf.zeros_like(self._keys[:, :1], tf.float32) + tf.range(15.0 * 15)
+    def places(self, layer: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(self._keys[:, :1]) + tf.range(15 * 15)
 
-    def chance(self, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
+    def chance(self, layer: tf.Tensor, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(place, tf.float32)
 
 
-class _Few(LayerProposals):
+class _Few(Proposals):
     """A tenth as many cells are proposed in each shower as in the average one."""
 
-    def __init__(self, constants: Any, at: Any, expected: Any, keys: Any, counter: Any) -> None:
-        super().__init__(constants, at, expected, keys, counter)
-        self._busy = tf.zeros_like(expected) + 0.1
+    @staticmethod
+    def _how_busy(constants: Any, expected: Any) -> Any:  # noqa: ARG004  of any energy
+        return tf.zeros_like(expected) + 0.1
 
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,8 +166,8 @@ def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pyte
     monkeypatch.setattr(layer, "hit", independent)
     energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
     hits = {}
-    for name, how in (("usual", LayerProposals), ("all", _All), ("few", _Few)):
-        monkeypatch.setattr(layer, "LayerProposals", how)
+    for name, how in (("usual", Proposals), ("all", _All), ("few", _Few)):
+        monkeypatch.setattr(layer, "Proposals", how)
         labels = Labels(tf.constant(energy), tf.fill([900], np.float32(np.pi / 2)))
         made = model._sampler.showers(labels, tf.constant(noise)).numpy()
         hits[name] = (made > 0).sum((1, 2, 3)).reshape(3, 300).astype(float)

@@ -224,8 +224,8 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
             drawing = layer_drawing(model, view, layer, tuple(tf.constant(each, tf.float32) for each in before))
-            np.testing.assert_array_equal(drawing._colour().numpy()[:, there], colours[:, there])
-            found, _ = drawing._known(cell, tf.constant(own, tf.float32) if odd else None)
+            np.testing.assert_array_equal(drawing._colours()[0].numpy()[:, there], colours[:, there] == 0)
+            found, _ = drawing._known(cell, tf.constant(own.reshape(-1), tf.float32) if odd else None)
             np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -75,12 +75,12 @@ def test_deposits_are_in_proportion_and_sum_to_the_energy(level: float) -> None:
     logs[is_hit] += level
     energy = rng.uniform(2, 20, 50).astype(np.float32)
     energy[7] = 0
-    found = shares(logs, is_hit, shower, energy).numpy()
+    found = shares(logs, is_hit, shower, len(energy)).numpy()
     parts = np.where(is_hit, np.exp(logs.astype(float)), 0)
     whole = np.bincount(shower, parts, 50)
     np.testing.assert_allclose(found, parts / np.where(whole > 0, whole, 1)[shower], rtol=1e-4, atol=1e-30)
     value = np.where(is_hit, found * energy[shower], 0).astype(np.float32)
-    exact = scaled(value, shower, energy, _LEAST).numpy()
+    exact = scaled(value, shower, energy, _LEAST, len(energy)).numpy()
     hit_at_all = np.bincount(shower, is_hit, 50) > 0
     np.testing.assert_allclose(np.bincount(shower, exact, 50)[hit_at_all], energy[hit_at_all], rtol=1e-4)
     assert (exact[~is_hit] == 0).all()

@@ -13,12 +13,13 @@ from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, new_model, uneve
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY
 
+from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.models.autoregressive import context, frame, totals
 from training.models.autoregressive.copula import copula
 from training.models.autoregressive.frame import SUMS, Axis, Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling.shower import from_normal, share_taken
+from training.models.autoregressive.sampling.shower import Margins, from_normal, share_taken
 from training.models.randomness import Draws
 
 _UNIT = 0.02
@@ -66,7 +67,7 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     _, axis, sums, values, _ = totals.described(batch, labels_of(batch), store)
     sums, terms = tf.reduce_sum(sums, 2), labels_of(batch).reflected(store.mesh).terms(store)
     every = tf.ones_like(values)
-    given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
+    given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, every, *given)
     again = from_normal(normal, *given).numpy()
     spread = values.numpy().std(0)
@@ -76,6 +77,23 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
+
+
+def test_the_means_of_the_budgets_are_told_of_the_layers_and_of_the_response() -> None:
+    """After the phases, where among the layers the energy is, as one deposit after the other says it."""
+    cells, energy, theta = uneven_showers(events=20)
+    sums, axis = _described(cells, theta)
+    values, _ = _totals(sums, axis, energy)
+    found = totals.budget_terms(values, frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)).numpy()
+    phases = totals.number_of_phases(LAYERS)
+    assert found.shape == (20, totals.number_of_budget_terms(LAYERS))
+    for shower, told in zip(cells, found[:, phases:], strict=True):
+        at = np.repeat(np.arange(LAYERS)[None] / LAYERS, shower[..., 0].size, axis=0).reshape(shower.shape)
+        mean = np.average(at, weights=shower)
+        width = np.sqrt(np.average((at - mean) ** 2, weights=shower))
+        np.testing.assert_allclose(told[:2], [4 * mean - 1, 8 * width - 1], rtol=1e-3, atol=1e-4)
+    visible = cells.sum((1, 2, 3)) * REFERENCE_UNIT_GEV
+    np.testing.assert_allclose(found[:, -1], np.log(visible / energy), rtol=1e-4)
 
 
 def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
@@ -113,7 +131,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
     store = model.networks["constants"]
     terms = Labels(tf.constant(energy), tf.constant(theta)).reflected(store.mesh).terms(store)
-    given = terms, totals.phases(frame.column(sums, "energy"), axis, store.mesh), store
+    given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
     held = expected / expected.sum(1, keepdims=True)
@@ -121,7 +139,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
     left = np.ones(len(energy))
     for layer in range(LAYERS - 1):
-        share = share_taken(tf.constant(normal), tf.constant(layer), terms, store).numpy()
+        share = share_taken(tf.constant(normal), tf.constant(layer), Margins.of(terms, store), store).numpy()
         own = left * np.where(layer == last, 1, share) * (expected[:, layer] > 0)
         inside = (np.abs(normal @ store["colouring"].numpy().T)[:, : layer + 1] < 3.9).all(1)
         assert inside.mean() > 0.3

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
-from training.models.autoregressive.totals_density import Layers, TotalsDensity, _shape, ahead
+from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead, shape
 from training.onnx_graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -112,7 +112,7 @@ def test_where_along_the_depth_the_energy_is_by_hand() -> None:
     """Of 11 layers, at 0, 1/11, ...; a group is of the layers about every second one, by linear interpolation."""
     share = np.random.default_rng(1).dirichlet(np.ones(11), 30).astype(np.float32)
     share[0] = np.eye(11)[4]  # all in one layer
-    found = _shape(tf.constant(share)).numpy()
+    found = shape(tf.constant(share)).numpy()
     for held, (mean, width, *groups) in zip(share.astype(np.float64), found, strict=True):
         depth = np.average(np.arange(11), weights=held)
         spread = np.sqrt(np.cov(np.arange(11), aweights=held, ddof=0))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-_LAST = 2**31 - 1  # where a slice ends that ends nowhere
+_LAST = 10**9  # from where on a slice ends nowhere
 
 
 def converted(function: Any, opset: int) -> Any:
@@ -31,7 +31,9 @@ def converted(function: Any, opset: int) -> Any:
     # the others take four times as long as all else together, and ONNX Runtime does what they do when it loads a file
     folded = optimizer.optimize_graph(made, catch_errors=False, optimizers={"fold_constants": ConstFoldOptimizer})
     model = folded.make_model("calopipe")
+    _take_from_around(model.graph)
     _shorten(model.graph, {})
+    _join_constants(model.graph)
     _drop_unused(model.graph, _used(model.graph))
     return model
 
@@ -40,7 +42,7 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
     """Sums by scattering; tf2onnx sorts the rows and gathers them into a table."""
     data, segment, number = node.input
     rank, shape, dtype = graph.get_rank(data), graph.get_shape(data), graph.get_dtype(data)
-    index, size = (_as_int64(graph, tensor) for tensor in (segment, number))
+    index, size = segment, _as_int64(graph, number)
     size = graph.make_node("Unsqueeze", [size, _constant(graph, [0])]).output[0]
     if rank > 1:
         index = graph.make_node("Unsqueeze", [index, _constant(graph, list(range(1, rank)))]).output[0]
@@ -55,9 +57,9 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
     )  # fmt: skip
 
 
-def _select(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
-    """One operation, where tf2onnx makes six: two products and their sum, which let NaN through."""
-    node.type = "Where"
+def _alike(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
+    """One operation, for several of tf2onnx: casts for older ONNX; products and their sum, which let NaN through."""
+    node.type = _ALIKE[node.type]
 
 
 def _largest(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
@@ -72,7 +74,8 @@ def _largest(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG0
     graph.make_node("Cast", [top[1]], outputs=[places], attr={"to": dtypes[1]}, dtypes=dtypes[1:], shapes=shapes[1:])
 
 
-_HANDLERS = {"UnsortedSegmentSum": _segment_sum, "SelectV2": _select, "TopKV2": _largest}
+_ALIKE = {"SelectV2": "Where", "Log": "Log", "Greater": "Greater", "GreaterEqual": "GreaterOrEqual"}
+_HANDLERS = {"UnsortedSegmentSum": _segment_sum, "TopKV2": _largest, **dict.fromkeys(_ALIKE, _alike)}
 
 
 def _as_int64(graph: Any, tensor: str) -> str:
@@ -93,7 +96,7 @@ def _constant(graph: Any, value: Any, dtype: Any = None) -> str:
 
 
 def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
-    """Take one column at a time by one operation, and leave out slices of everything, here and in the bodies of loops.
+    """Take columns, limit numbers by one operation each; leave out slices of everything. In the bodies of loops too.
 
     `outside` are the small constants of the graphs around this one.
     """
@@ -109,6 +112,11 @@ def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
         if node.op_type == "Slice" and _of_everything(node, constants):
             node.op_type = "Identity"
             del node.input[1:]
+        if node.op_type == "Max" and node.input[0] in made:
+            limits = _limits(made[node.input[0]], node, constants)
+            if limits is not None:
+                node.op_type = "Clip"
+                node.input[:] = [made[node.input[0]].input[0], *limits]
         if node.op_type != "Squeeze" or node.input[0] not in made:
             continue
         column = _column(made[node.input[0]], node, constants)
@@ -127,6 +135,55 @@ def _bodies(graph: Any) -> Iterator[Any]:
         yield from (attribute.g for attribute in node.attribute if attribute.HasField("g"))
 
 
+def _take_from_around(graph: Any) -> None:
+    """Let the bodies of loops take what no iteration changes from the graph around them, or have it as a constant.
+
+    In TensorFlow weights are handed from one iteration to the next; ONNX Runtime would take them for variables.
+    """
+    renamed: dict[str, str] = {}
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    for node in graph.node:
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        for body in (attribute.g for attribute in node.attribute if attribute.HasField("g") and node.op_type == "Loop"):
+            same = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
+            for state in range(len(node.input) - 1, 1, -1):  # the first two inputs of both count and go on
+                inside, given = body.input[state].name, body.output[state - 1].name
+                if same.get(given, given) == inside:
+                    if node.input[state] in constants:
+                        body.initializer.append(constants[node.input[state]])
+                        body.initializer[-1].name = inside
+                    else:
+                        _rename(body, {inside: node.input[state]})
+                        if node.input[state] not in renamed.values():
+                            graph.value_info.append(body.input[state])  # its shape
+                            graph.value_info[-1].name = node.input[state]
+                    renamed[node.output[state - 2]] = node.input[state]
+                    del body.input[state], body.output[state - 1], node.input[state], node.output[state - 2]
+            _take_from_around(body)
+
+
+def _rename(graph: Any, names: Mapping[str, str]) -> None:
+    """Let operations take other `names`, here and in the bodies of loops."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+    for body in _bodies(graph):
+        _rename(body, names)
+
+
+def _join_constants(graph: Any) -> None:
+    """Let equal constants of a graph be one: then ONNX Runtime sees which operations are the same, and runs one."""
+    from onnx import numpy_helper  # noqa: PLC0415
+
+    known: dict[Any, str] = {}
+    names = {}
+    for tensor in graph.initializer:
+        held = tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
+        names[tensor.name] = known.setdefault(held, tensor.name)
+    _rename(graph, names)
+    for body in _bodies(graph):
+        _join_constants(body)
+
+
 def _used(graph: Any) -> set[str]:
     """The names that operations take, here and in the bodies of loops, and that graphs give."""
     own = {name for node in graph.node for name in node.input} | {tensor.name for tensor in graph.output}
@@ -134,10 +191,10 @@ def _used(graph: Any) -> set[str]:
 
 
 def _drop_unused(graph: Any, used: set[str]) -> None:
-    """Leave out slices and constants whose names are not among the `used` ones."""
+    """Leave out slices, minima and constants whose names are not among the `used` ones."""
     for body in _bodies(graph):
         _drop_unused(body, used)
-    nodes = [node for node in graph.node if node.op_type != "Slice" or node.output[0] in used]
+    nodes = [node for node in graph.node if node.op_type not in ("Slice", "Min") or node.output[0] in used]
     left = set().union(
         *(node.input for node in nodes), *map(_used, _bodies(graph)), (tensor.name for tensor in graph.output)
     )
@@ -153,12 +210,13 @@ def _numbers(node: Any, constants: Mapping[str, Any]) -> list[list[int] | None]:
     return [*numbers, [1] * len(numbers[0] or [])] if len(numbers) == 3 else numbers
 
 
-def _of_everything(node: Any, constants: Mapping[str, Any]) -> bool:
-    starts, ends, _, steps = _numbers(node, constants)
-    return bool(
-        starts is not None and ends is not None and steps is not None
-        and not any(starts) and min(ends) >= _LAST and set(steps) == {1}
-    )  # fmt: skip
+def _of_everything(node: Any, constants: Mapping[str, Any], but: int | None = None) -> bool:
+    """Whether a slice takes everything, along each axis `but` one."""
+    starts, ends, axes, steps = _numbers(node, constants)
+    return all(numbers is not None for numbers in (starts, ends, axes, steps)) and all(
+        axis == but or (start == 0 and end >= _LAST and step == 1)
+        for start, end, axis, step in zip(starts or [], ends or [], axes or [], steps or [], strict=True)
+    )
 
 
 def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -166,7 +224,18 @@ def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[i
     axes = constants.get(squeeze.input[1]) if len(squeeze.input) > 1 else None
     if slicing.op_type != "Slice" or axes is None or axes.size != 1:
         return None
+    axis = axes.item()
     starts, ends, along, steps = _numbers(slicing, constants)
-    if starts is None or ends is None or along != axes.tolist() or steps != [1] or starts[0] < 0:
+    if starts is None or ends is None or along is None or steps is None or axis not in along:
         return None
-    return (axes.item(), starts[0]) if ends[0] == starts[0] + 1 else None
+    which = along.index(axis)
+    one = starts[which] >= 0 and ends[which] == starts[which] + 1 and steps[which] == 1
+    return (axis, starts[which]) if one and _of_everything(slicing, constants, but=axis) else None
+
+
+def _limits(highest: Any, lowest: Any, constants: Mapping[str, Any]) -> list[str] | None:
+    """The names of the lowest and the highest number, where the two operations limit numbers to what is between."""
+    if highest.op_type != "Min" or len(lowest.input) != 2 or len(highest.input) != 2:
+        return None
+    low, high = lowest.input[1], highest.input[1]
+    return [low, high] if all(name in constants and constants[name].ndim == 0 for name in (low, high)) else None

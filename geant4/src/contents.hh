@@ -40,7 +40,7 @@ struct CellDensity {
 struct Constants {
   float depth, radius_half, radius_most, deposit, least;
   Numbers log_energy, cos_theta, sin_phi;
-  Numbers mean, scale, quantiles, mean_of_phases, colouring, presence, blur_scale, blur_most, expected;
+  Numbers mean, scale, quantiles, mean_of_budgets, colouring, presence, blur_scale, blur_most, expected;
   Numbers odds, log_deposit, layer_cells, far_total, rate;
   std::array<Numbers, 2> context_mean, context_scale;
   std::vector<std::int32_t> far_table, core;

@@ -45,14 +45,14 @@ float Copula::total(const Numbers& normal, std::size_t which) const {
   return mean_[which] + scale_[which] * (low + (at - left) * (high - low));
 }
 
-Numbers Copula::totals(const Numbers& normal, const Numbers& phases) const {
+Numbers Copula::totals(const Numbers& normal, const Numbers& budget_terms) const {
   const std::size_t number = mean_.size();
   Numbers found(number);
   for (std::size_t k = 0; k < number; ++k) found[k] = total(normal, k);
   for (std::size_t budget = 0; budget < kBudgets; ++budget) {
     float sum = 0;
-    for (std::size_t phase = 0; phase < phases.size(); ++phase) {
-      sum += phases[phase] * of_.mean_of_phases[phase * kBudgets + budget];
+    for (std::size_t term = 0; term < budget_terms.size(); ++term) {
+      sum += budget_terms[term] * of_.mean_of_budgets[term * kBudgets + budget];
     }
     found[number - kBudgets + budget] += sum;
   }

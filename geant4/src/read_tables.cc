@@ -83,7 +83,7 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   into.mean = get("mean", {kMeanTerms + more, totals});
   into.scale = get("scale", {kScaleTerms + more, totals});
   into.quantiles = get("quantiles", {kEnergies, kQuantiles, totals});
-  into.mean_of_phases = get("mean_of_phases", {size(4 * mesh.groups()), kBudgets});
+  into.mean_of_budgets = get("mean_of_budgets", {size(4 * mesh.groups() + kShape) + 1, kBudgets});
   into.colouring = get("colouring", {totals, totals});
   into.presence = get("presence", {layers});
   into.blur_scale = get("blur_scale", {kScaleTerms + more, kOffsets});

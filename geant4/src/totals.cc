@@ -9,6 +9,25 @@
 namespace calopipe {
 namespace {
 
+// Where among the layers the energy is, by the `share` that each holds: mean, width, and what groups of layers hold.
+Numbers shape(const Numbers& share) {
+  const std::size_t layers = share.size();
+  const auto at = [&](std::size_t layer) { return static_cast<float>(layer) / static_cast<float>(layers); };
+  float mean = 0, square = 0;
+  for (std::size_t layer = 0; layer < layers; ++layer) mean += share[layer] * at(layer);
+  for (std::size_t layer = 0; layer < layers; ++layer) {
+    square += share[layer] * (at(layer) - mean) * (at(layer) - mean);
+  }
+  Numbers found{4 * mean - 1, 8 * std::sqrt(square) - 1};
+  const auto hats = interpolated(static_cast<int>(layers), kHats);
+  for (std::size_t group = 0; group < kHats; ++group) {
+    float held = 0;
+    for (std::size_t layer = 0; layer < layers; ++layer) held += share[layer] * hats[layer][group];
+    found.push_back(std::log(held + 1e-4f) / 2 + 1);
+  }
+  return found;
+}
+
 // Draws the totals as normal numbers, one after the other: `TotalsDensity` of the model in Python.
 class NormalTotals {
  public:
@@ -115,25 +134,9 @@ class NormalTotals {
       for (std::size_t layer = 0; layer + 1 < share.size(); ++layer) sum += drawn[layer] * (where[layer][hat] / width);
       inputs_.push_back(sum);
     }
-    give_shape(share);
+    const Numbers where_among = shape(share);
+    inputs_.insert(inputs_.end(), where_among.begin(), where_among.end());
     inputs_.insert(inputs_.end(), asked_.inputs.begin(), asked_.inputs.end());
-  }
-
-  // Where among the layers the energy is: mean, width, and what groups of layers hold.
-  void give_shape(const Numbers& share) {
-    const auto at = [&](std::size_t layer) { return static_cast<float>(layer) / static_cast<float>(layers_); };
-    float mean = 0, square = 0;
-    for (std::size_t layer = 0; layer < share.size(); ++layer) mean += share[layer] * at(layer);
-    for (std::size_t layer = 0; layer < share.size(); ++layer) {
-      square += share[layer] * (at(layer) - mean) * (at(layer) - mean);
-    }
-    inputs_.insert(inputs_.end(), {4 * mean - 1, 8 * std::sqrt(square) - 1});
-    const auto hats = interpolated(layers_, kHats);
-    for (std::size_t group = 0; group < kHats; ++group) {
-      float held = 0;
-      for (std::size_t layer = 0; layer < share.size(); ++layer) held += share[layer] * hats[layer][group];
-      inputs_.push_back(std::log(held + 1e-4f) / 2 + 1);
-    }
   }
 
   void step(const std::array<Dense, 3>& net, const float* first_bias, const float* last_bias) {
@@ -173,6 +176,22 @@ Numbers layer_energies(const Totals& totals, float energy_gev) {
   return found;
 }
 
+namespace {
+
+// What the means of the budgets are linear in beside the labels: `totals.budget_terms` of the model in Python.
+Numbers budget_terms(const Totals& totals, Numbers energy, const Offsets& offsets) {
+  Numbers found = offsets.phases(totals.values, energy);
+  float whole = 0;
+  for (const float each : energy) whole += each;
+  for (float& each : energy) each /= whole;
+  const Numbers where_among = shape(energy);
+  found.insert(found.end(), where_among.begin(), where_among.end());
+  found.push_back(totals.response());
+  return found;
+}
+
+}  // namespace
+
 Totals drawn_totals(const Model::Contents& model, const Asked& asked, const float* noise) {
   const int number = model.totals();
   const float *choice = noise, *one = choice + number, *two = one + number;
@@ -186,8 +205,8 @@ Totals drawn_totals(const Model::Contents& model, const Asked& asked, const floa
   found.values = copula.totals(normal, {});
   const Numbers energy = layer_energies(found, asked.energy_gev);
   offsets.sharpen(found.values, energy, offset);
-  // the budgets depend on where the axis is in its cells
-  const Numbers again = copula.totals(normal, offsets.phases(found.values, energy));
+  // the budgets depend on the layers, and on where the axis is in its cells
+  const Numbers again = copula.totals(normal, budget_terms(found, energy, offsets));
   std::copy(again.end() - kBudgets, again.end(), found.values.end() - kBudgets);
   return found;
 }

@@ -24,8 +24,11 @@ ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _OF_COLOURS = 4
 _NEAR = [AROUND.index((first, second)) for first in (-1, 0, 1) for second in (-1, 0, 1)]
 MET_INPUTS = _OF_COLOURS + 2 * len(_NEAR) + SHARES_BEFORE + PLACE
-_EVEN = np.array([(first + second) % COLOURS == 0 for first, second in AROUND], np.float32)
 _MIDDLE = AROUND.index((0, 0))
+# (25, 2): which of the cells around a cell have its colour, and which it is itself
+_OF_COLOUR = np.array([[(x + y) % COLOURS == 0, x == y == 0] for x, y in AROUND], np.float32)
+# Where distances along x and y (two each), and twice more along y, are cut; and how chances fall with the radius.
+_REACHES, _FALLS = np.array([2, 2, 0.8, 0.8, 1, 6], np.float32), np.array([-1.5, -1 / 1.5, -1 / 5], np.float32)
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
@@ -40,14 +43,14 @@ def radius_knots(reach: float) -> int:
 
 
 def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
-    """A table (layers, knots) read at `layer` and `radius`, (R,) each, by linear interpolation in the radius' place."""
+    """A table (layers, knots, ...) read at `layer` (R,) or () and `radius` (R,): linear between the radii's places."""
     knots = table.shape[1]
     place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
     left = tf.floor(place)
     start = layer * knots + tf.cast(left, tf.int32)
-    flat = tf.reshape(table, [-1])
+    flat = tf.reshape(table, [-1, *table.shape[2:]])
     low, high = tf.gather(flat, start), tf.gather(flat, start + 1)
-    return low + (place - left) * (high - low)
+    return low + tf.reshape(place - left, [-1] + [1] * (table.shape.rank - 2)) * (high - low)
 
 
 def scaled(energy: Tensor, constants: Constants) -> Tensor:
@@ -71,57 +74,55 @@ def of_met(known: Tensor) -> Tensor:
     Of either layer before: the logits of the shares that the cells of its colour around it hold, and it alone; and the
     shares of the nine nearest, since a core one cell beside the axis stays there, in a cell of the other colour.
     """
-    shares, near = [], []
-    for layer in range(2):
-        energy = tf.exp(known[:, layer * len(AROUND) : (layer + 1) * len(AROUND)]) - 1.0
-        total = tf.reduce_sum(energy, 1)
-        for part in (tf.reduce_sum(energy * _EVEN, 1), energy[:, _MIDDLE]):
-            least = _SURE * total + _NONE
-            shares.append(tf.math.log(part + least) - tf.math.log(total - part + least))
-        near.append(tf.math.divide_no_nan(tf.gather(energy, _NEAR, axis=1), total[:, None]))
-    return tf.concat([tf.stack(shares, 1), *near, known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
+    energy = tf.reshape(tf.exp(known[:, : 2 * len(AROUND)]) - 1.0, [-1, 2, len(AROUND)])
+    total = tf.reduce_sum(energy, 2, keepdims=True)
+    part, least = energy @ _OF_COLOUR, _SURE * total + _NONE
+    shares = tf.math.log(part + least) - tf.math.log(total - part + least)
+    near = tf.math.divide_no_nan(tf.gather(energy, _NEAR, axis=2), total)
+    shares, near = (tf.reshape(numbers, [-1, 2 * numbers.shape[2]]) for numbers in (shares, near))
+    return tf.concat([shares, near, known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
 
 
-def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
-    """A cell's place as its density is given it, (R, PLACE), from its distances (R,) to the axis in cells.
+def place_inputs(away: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
+    """A cell's place as its density is given it, (R, PLACE), from its distances to the axis in cells: `away` (R, 2)
+    along x and y, `r` (R, 1).
 
-    `slope` (R,) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
-    `log_area` (R,) is that of the cell over the mean.
+    `slope` (R, 1) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
+    `log_area` (R, 1) is that of the cell over the mean.
     """
-    far = [tf.minimum(distance / 8.0, 8.0) for distance in (r, tf.abs(dx), tf.abs(dy))]
-    return tf.stack(
-        [
-            tf.clip_by_value(dx, -2.0, 2.0), tf.clip_by_value(dy, -2.0, 2.0),
-            tf.clip_by_value(dx, -0.8, 0.8), tf.clip_by_value(dy, -0.8, 0.8),
-            tf.exp(-1.5 * r), tf.exp(-r / 1.5), tf.exp(-r / 5.0), tf.math.log(r + 0.3), far[0],
-            tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0), far[1], far[2],
-            slope * tf.clip_by_value(dy, -1.0, 1.0), slope * tf.clip_by_value(dy, -6.0, 6.0),
-            log_area,
-        ], 1,
-    )  # fmt: skip
+    clipped = tf.maximum(tf.minimum(tf.gather(away, [0, 1, 0, 1, 1, 1], axis=1), _REACHES), -_REACHES)
+    stretch = tf.reduce_sum(away * away * (1.0, -1.0), 1, keepdims=True) / (r * r + 1.0)
+    numbers = [
+        clipped[:, :4], tf.exp(r * _FALLS), tf.math.log(r + 0.3), tf.minimum(r / 8.0, 8.0), tf.minimum(r, 3.0) - 1.5,
+        stretch, tf.minimum(tf.abs(away) / 8.0, 8.0), slope * clipped[:, 4:], log_area,
+    ]  # fmt: skip
+    return tf.concat(numbers, 1)
 
 
 def known(
     images: Sequence[tuple[Tensor, Tensor]], layer: Tensor, place: Tensor, constants: Constants, *,
     energy: Tensor, axis: Tensor, slope: Tensor, odd: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What the density of cells `place` of `layer` (R,) is given, (R, EVEN_INPUTS or ODD_INPUTS); and their radii (R,).
+    """What the density of cells `place` (R,) of `layer` (R,) or () is given, (R, EVEN_INPUTS or ODD_INPUTS); and their
+    radii (R,).
 
-    `images` are the layer before, the one before that, and, of odd cells, their own: scaled energies, flat, with an
-    empty cell after each layer, and where (R,) in them the layer of each cell's shower begins. `energy` (R, 2) is that
-    of the layers before, in units of 0.02 GeV; the `axis` meets the cells' layer at (R, 2), and has the `slope` (R,).
+    `images` are the layer before, the one before that, and, of odd cells, their own, k layers in each: scaled energies,
+    flat, with an empty cell after each layer, and where (R, k) in them the layers of each cell's shower begin. `energy`
+    (R, 2) is that of the layers before, in units of 0.02 GeV; the `axis` meets the cells' layer at (R, 2), and has the
+    `slope` (R, 1).
     """
     mesh, number = constants.mesh, len(AROUND)
-    around = mesh.neighbours(mesh.around, layer, place)  # (R, 75), of this layer and of the two before
-    parts = (around[:, number : 2 * number], around[:, 2 * number :], around[:, :number])
-    told = [tf.gather(image, first[:, None] + part) for (image, first), part in zip(images, parts, strict=False)]
-    if odd:
-        told[2] *= mesh.neighbours(mesh.other_colour, layer, place)
-    shares = shares_before(tf.concat(told[:2], 1), energy, constants)
-    dx, dy = mesh.of(mesh.x, layer, place) - axis[:, 0], mesh.of(mesh.y, layer, place) - axis[:, 1]
-    dx, dy, r = mesh.seen(dx, dy, mesh.of(mesh.ring, layer, place), layer)
-    where = place_inputs(dx, dy, r, slope, mesh.of(mesh.log_area, layer, place))
-    return tf.concat([*told, shares, where], 1), r
+    around = tf.reshape(mesh.neighbours(mesh.told[odd], layer, place), [-1, 3 if odd else 2, number])
+    counts = [first.shape[1] for _, first in images]
+    told = [
+        tf.reshape(tf.gather(image, part + first[:, :, None]), [-1, part.shape[1] * number])
+        for (image, first), part in zip(images, tf.split(around, counts, 1), strict=True)
+    ]
+    shares = shares_before(told[0], energy, constants)
+    x, y, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), 4, 1)
+    dx, dy, r = mesh.seen(x - axis[:, :1], y - axis[:, 1:], ring, tf.expand_dims(layer, -1))
+    where = place_inputs(tf.concat([dx, dy], 1), r, slope, log_area)
+    return tf.concat([*told, shares, where], 1), r[:, 0]
 
 
 def planes(hits: Hits, constants: Constants) -> Tensor:
@@ -145,11 +146,11 @@ def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> 
     # to the second layer, the first is both layers before it: a core looks as it does to all later layers
     seen = tf.stack([layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0)), layer], 1)
     first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
-    images = [(view["planes"], begins) for begins in tf.unstack(first, axis=1)][: 3 if odd else 2]
+    images = [(view["planes"], first if odd else first[:, :2])]
     of_layers = tf.reshape(tf.reduce_sum(column(view["sums"], "energy"), -1), [-1])
     energy = tf.gather(of_layers, shower[:, None] * mesh.layers + tf.maximum(seen[:, :2], 0))
     axis = tf.gather(tf.reshape(view["axis"], [-1, 2]), shower * mesh.layers + layer)
-    slope = tf.gather(view["slope"], shower)
+    slope = tf.gather(view["slope"], shower)[:, None]
     return known(images, layer, mesh.place(x, y), constants, energy=energy, axis=axis, slope=slope, odd=odd)
 
 

@@ -46,7 +46,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
         "quantiles": (totals.ENERGIES, totals.QUANTILES, all_totals),
-        "mean_of_phases": (totals.number_of_phases(layers), len(totals.BUDGETS)),
+        "mean_of_budgets": (totals.number_of_budget_terms(layers), len(totals.BUDGETS)),
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
         "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
@@ -100,8 +100,9 @@ class Adaptation:
         known = totals.defined(tf.constant(present)).numpy() > 0
         blurred = self._blurred(values, terms)
         energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
-        phases = totals.phases(energy_of_layers, frame.Axis(axis_x, axis_y, tf.zeros([])), self._mesh).numpy()
-        self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), phases))
+        axis = frame.Axis(axis_x, axis_y, tf.zeros([]))
+        budget_terms = totals.budget_terms(tf.constant(values), energy_of_layers, axis, self._mesh).numpy()
+        self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, terms)})

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.densities import share_logit, share_of
 from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of, response
-from training.models.base import Tensor
+from training.models.base import Array, Tensor
 
 _PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
 _SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
 _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
-_FLOORS = tuple({"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS)
+_FLOORS = np.array(
+    [{"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS], np.float32
+)
 _TINY = 1e-3
+
+
+def _sums_of(*columns: str) -> Array:
+    """The matrix (12, ...) that makes each of `columns` of SUMS: their names, or several in one column."""
+    return np.array([[name in column.split() for column in columns] for name in SUMS], np.float32)
+
+
+# What is told of a layer: logarithms of the first four ratios, and the others; what is added to wholes and to ratios.
+_PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "x", "y", "hits")
+_WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.array([1, 0, 0, 0, 0, 0, 1], np.float32)
+_LEAST = np.array([1, 3e-3, 0.05, 0.02], np.float32)
+_SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, ("x", "y", "x_depth", "y_depth")))
 LAYER_TERMS = 8
 # What is added before the logarithm of the regressions.
 EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
@@ -47,7 +62,7 @@ class Plan(NamedTuple):
 
     def at(self, layer: Tensor) -> Plan:
         """The plan of one layer of N showers, (N, ...), from that of all, (N, layers, ...)."""
-        return Plan(*(part[:, layer] for part in self))
+        return Plan(*(tf.gather(part, layer, axis=1) for part in self))
 
     def flat(self) -> Plan:
         """The plan of N * layers layers, from that of all, (N, layers, ...)."""
@@ -141,33 +156,25 @@ def _promised(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budge
     return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
 
 
-def context(planned: Plan, before: Tensor, one: Tensor, two: Tensor, even: Tensor | None) -> Tensor:
+def context(planned: Plan, sums: Tensor, even: Tensor | None) -> Tensor:
     """The context of the cells of M layers, (M, context_numbers).
 
-    `before` are the SUMS (M, 12) of all layers before, `one` and `two` of the layer before and the one before that;
-    `even` those of the layer's even cells, None for the even cells themselves.
+    `sums` (M, 3, 12) are the SUMS of all layers before, of the layer before and of the one before that; `even` (M, 12)
+    those of the layer's even cells, None for the even cells themselves.
     """
-    energy = tf.maximum(column(before, "energy"), _TINY)
-    numbers = [
-        *_of_layer(one),
-        *_of_layer(two)[:3],
-        tf.math.log(column(before, "beyond_most") / energy + 3e-3),
-        tf.math.log((column(before, "xx") + column(before, "yy")) / energy + 0.05),
-        column(before, "cells") / planned.budgets[:, 0],
-    ]
+    told, before = _of_layers(sums), sums[:, 0]
+    cells = column(before, "cells") / planned.budgets[:, 0]
+    numbers = [told[:, 1], told[:, 2, :3], told[:, 0, 1:3], cells[:, None]]
     spent = before
     if even is not None:
         spent = before + even
         total = tf.maximum(planned.energy, _TINY)
         left = 1 - column(even, "energy") / total
-        numbers += [tf.maximum(left, -0.3), *(tf.math.log(tf.maximum(rest, _TINY)) for rest in (left, left * total))]
-        numbers += _of_layer(even)
-    for number, name in enumerate(BUDGETS):
-        remaining = tf.maximum(planned.budgets[:, number] - column(spent, name), 0.0) + _FLOORS[number]
-        ratio = tf.math.log(remaining / (planned.expected[:, number] + _FLOORS[number]))
-        numbers.append(tf.clip_by_value(ratio, -2.0, 2.0))
-    numbers += _displacement(planned, before, spent)
-    return tf.concat([planned.promised, tf.stack(numbers, 1)], 1)
+        left = tf.maximum(tf.stack([left, left, left * total], 1), (-0.3, _TINY, _TINY))
+        numbers += [left[:, :1], tf.math.log(left[:, 1:]), _of_layers(even)]
+    remaining = tf.maximum(planned.budgets - tf.gather(spent, _SPENT_OF, axis=1), 0.0) + _FLOORS
+    numbers.append(tf.clip_by_value(tf.math.log(remaining / (planned.expected + _FLOORS)), -2.0, 2.0))
+    return tf.concat([planned.promised, *numbers, _displacement(planned, before, spent)], 1)
 
 
 def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
@@ -191,8 +198,8 @@ def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Ten
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
     one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
-    flat = [tf.reshape(part, [-1, len(SUMS)]) for part in (before, one, two, sums[:, :, 0])]
-    contexts = context(planned, flat[0], flat[1], flat[2], flat[3] if odd else None)
+    earlier = tf.reshape(tf.stack([before, one, two], 2), [-1, 3, len(SUMS)])
+    contexts = context(planned, earlier, tf.reshape(sums[:, :, 0], [-1, len(SUMS)]) if odd else None)
     own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
     energy = column(own, "energy")
     if not odd:
@@ -209,31 +216,24 @@ def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
     )
 
 
-def _of_layer(sums: Tensor) -> list[Tensor]:
-    """Eight numbers of a layer with such `sums` (M, 12): the first three say most."""
-    energy = tf.maximum(column(sums, "energy"), _TINY)
-    return [
-        tf.math.log(1.0 + column(sums, "cells")),
-        tf.math.log(column(sums, "beyond_most") / energy + 3e-3),
-        tf.math.log((column(sums, "xx") + column(sums, "yy")) / energy + 0.05),
-        tf.math.log(column(sums, "beyond_half") / energy + 0.02),
-        tf.sqrt(column(sums, "squares")) / energy,
-        tf.clip_by_value(column(sums, "x") / energy, -2.0, 2.0),
-        tf.clip_by_value(column(sums, "y") / energy, -2.0, 2.0),
-        column(sums, "hits") / (column(sums, "cells") + 1.0),
-    ]
+def _of_layers(sums: Tensor) -> Tensor:
+    """Eight numbers (..., 8) of layers with such `sums` (..., 12): the first three say most."""
+    ratios = sums @ _PARTS / tf.maximum(sums @ _WHOLES + _BESIDE, _TINY)
+    square = tf.sqrt(column(sums, "squares")) / tf.maximum(column(sums, "energy"), _TINY)
+    return tf.concat(
+        [tf.math.log(ratios[..., :4] + _LEAST), square[..., None], tf.clip_by_value(ratios[..., 4:], -2.0, 2.0)], -1
+    )
 
 
-def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> list[Tensor]:
-    """Where the rest of the energy has to be, in cells from the axis: in x, in y, on the whole and in this layer.
+def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
+    """Where the rest of the energy has to be, (M, 4), in cells from the axis: in x, on the whole and here, and in y.
 
     The deposits of a whole shower have neither a mean distance from the axis nor a slope to it.
     """
-    energy = tf.maximum(planned.rest[:, 0] - (column(spent, "energy") - column(before, "energy")), _TINY)
-    mean, variance = planned.rest[:, 1], planned.rest[:, 2]
-    numbers = []
-    for place, moment in (("x", "x_depth"), ("y", "y_depth")):
-        at = -column(spent, place) / energy
-        slope = (-column(spent, moment) / energy - at * mean) / (variance + 0.5)
-        numbers += [tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(at + slope * (planned.depth - mean), -2.0, 2.0)]
-    return numbers
+    left, mean, variance = tf.split(planned.rest, 3, 1)
+    energy = tf.maximum(left - (column(spent, "energy") - column(before, "energy"))[:, None], _TINY)
+    at, moment = tf.split(tf.gather(spent, _MOMENTS, axis=1) / -energy, 2, 1)
+    slope = (moment - at * mean) / (variance + 0.5)
+    here = at + slope * (planned.depth[:, None] - mean)
+    numbers = tf.stack([tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(here, -2.0, 2.0)], 2)
+    return tf.reshape(numbers, [-1, 4])

@@ -18,19 +18,19 @@ _STEP = 0.5  # by which the logs of two energies differ, at the least, that have
 _SMALLEST_SPREAD = 1e-9
 
 
-def copula(values: Array, labels: Array, known: Array, log_energies: float, phases: Array) -> dict[str, Array]:
+def copula(values: Array, labels: Array, known: Array, log_energies: float, budget_terms: Array) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    The means of the budgets, the last totals, follow the `phases` (showers, P) too. Of each total
+    The means of the budgets, the last totals, follow `budget_terms` (showers, T) too. Of each total
     (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
     energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
-    values, labels, phases = (array.astype(np.float64) for array in (values, labels, phases))
+    values, labels, budget_terms = (array.astype(np.float64) for array in (values, labels, budget_terms))
     knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
     showers, number = values.shape
     more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))
-    of_phases = np.zeros((phases.shape[1], len(totals.BUDGETS)))
+    of_terms = np.zeros((budget_terms.shape[1], len(totals.BUDGETS)))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
     for k in range(number):
         rows = np.flatnonzero(known[:, k])
@@ -39,9 +39,9 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, phas
             continue
         given = values[rows, k]
         if (budget := k - number + len(totals.BUDGETS)) >= 0:
-            coefficients = least_squares(np.hstack([labels[rows], phases[rows]]), given)
-            of_phases[:, budget] = coefficients[labels.shape[1] :]
-            given = given - phases[rows] @ of_phases[:, budget]
+            coefficients = least_squares(np.hstack([labels[rows], budget_terms[rows]]), given)
+            of_terms[:, budget] = coefficients[labels.shape[1] :]
+            given = given - budget_terms[rows] @ of_terms[:, budget]
         mean[:, k], scale[:, k], residual = mean_and_scale(given, labels[rows])
         quantiles[:, :, k] = _quantiles(residual, _about_energies(labels[rows, 1], log_energies), knots)
         given = (residual[:, None], labels[rows], quantiles[..., k : k + 1])
@@ -53,7 +53,7 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, phas
         "mean": mean,
         "scale": scale,
         "quantiles": quantiles,
-        "mean_of_phases": of_phases,
+        "mean_of_budgets": of_terms,
         "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
     }
 

@@ -41,8 +41,8 @@ def log_mixture(values: Tensor, weights: Tensor, means: Tensor, widths: Tensor) 
 def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
     """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
     passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
-    chosen = tf.one_hot(tf.reduce_sum(tf.cast(passed, tf.int32), 1), weights.shape[1])
-    return tf.reduce_sum(chosen * means, 1) + tf.exp(tf.reduce_sum(chosen * widths, 1)) * noise
+    chosen = tf.reduce_sum(tf.cast(passed, tf.int32), 1, keepdims=True) == tf.range(weights.shape[1])
+    return tf.reduce_sum(tf.cast(chosen, tf.float32) * (means + tf.exp(widths) * noise[:, None]), 1)
 
 
 class NumberDensity(keras.Model):

@@ -214,28 +214,17 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
     return mean_place - slope * mean_depth, slope
 
 
-def terms(value: Tensor, distance: tuple[Tensor, Tensor, Tensor], depth: Tensor, constants: Constants) -> Tensor:
-    """What each hit adds to SUMS, (..., 12), nothing if it has no energy: of its distances (dx, dy, ring) and depth."""
-    dx, dy, ring = distance
-    nonzero = tf.cast(value > 0, tf.float32)
-    square = dx * dx + dy * dy + ring * ring
-    depth = depth - constants["depth"]
-    half, most = (tf.square(constants[name]) for name in ("radius_half", "radius_most"))
-    of_hit = {
-        "energy": value,
-        "cells": nonzero,
-        "hits": tf.cast(value > HIT, tf.float32),
-        "squares": value * value,
-        "beyond_half": tf.where(square > half, value, 0.0),
-        "beyond_most": tf.where(square > most, value, 0.0),
-        "x": value * dx,
-        "y": value * dy,
-        "xx": value * (dx * dx + ring * ring / 2),
-        "yy": value * (dy * dy + ring * ring / 2),
-        "x_depth": value * dx * depth,
-        "y_depth": value * dy * depth,
-    }
-    return tf.stack([of_hit[name] for name in SUMS], -1)
+def terms(value: Tensor, away: Tensor, depth: Tensor, constants: Constants) -> Tensor:
+    """What each hit adds to SUMS, (..., 12), nothing if it has no energy: of its distances (dx, dy, ring), `away` (...,
+    3), and its depth.
+    """
+    across, ring = tf.split(away, [2, 1], -1)
+    energy, squares, around = value[..., None], tf.square(across), tf.square(ring)
+    square = tf.reduce_sum(squares, -1, keepdims=True) + around
+    beyond = square > tf.square(tf.stack([constants["radius_half"], constants["radius_most"]]))
+    moments = [across, squares + around / 2, across * tf.expand_dims(depth - constants["depth"], -1)]
+    counted = tf.cast(energy > (0.0, HIT), tf.float32)
+    return tf.concat([energy, counted, energy * tf.concat([energy, tf.cast(beyond, tf.float32), *moments], -1)], -1)
 
 
 def layer_sums(hits: Hits, constants: Constants) -> Tensor:
@@ -244,7 +233,7 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
     layers = mesh.layers
     place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + hits.colour
     depth = tf.gather(tf.constant(mesh.depth), hits.layer)
-    added = terms(hits.value, (hits.dx, hits.dy, hits.ring), depth, constants)
+    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), depth, constants)
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(added, [-1, len(SUMS)]), tf.reshape(place, [-1]), showers * layers * COLOURS
     )

@@ -30,16 +30,18 @@ class Mesh:
     """The cells of `geometry`.
 
     (layers, places): `x`, `y` and `ring` (mean radius of a cell that goes round the axis), `log_area` over the mean's,
-    `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a cell in its own layer and the two
-    before, as places, `places` where there is none; `beside` (kinds, places, 4) those that share a side with it;
-    `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells; `kind` (layers,) counts the
-    layers that have one table. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection
-    in x, and in y. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
-    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets
-    the cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what
-    a cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists
-    of squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is
-    the inverse square of a cell's side, over that of the layer of the finest cells.
+    `where` with all four of them, `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a
+    cell in its own layer and the two before, as places, `places` where there is none; `beside` (kinds, places, 4) those
+    that share a side with it; `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells;
+    `told` are the cells that even cells are told of, in the two layers before, and those that odd cells are, in their
+    own too; `kind` (layers,) counts the layers that have one table. `mirror` (2, layers, places): the cell that is the
+    image of a cell under a reflection in x, and in y; `turned` (4 * layers, places) under none, that in y, that in x,
+    and both. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
+    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets the
+    cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a
+    cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists of
+    squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the
+    inverse square of a cell's side, over that of the layer of the finest cells.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -56,12 +58,16 @@ class Mesh:
         )
         area = np.where(where.exists, where.area_mm2, np.nan)
         self.log_area = np.nan_to_num(np.log(area / np.nanmean(area))).astype(np.float32)
+        self.where = np.stack([self.x, self.y, self.ring, self.log_area], -1)
         self.depth = (where.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
         self.reach = float(max(n, m) if not geometry.layers else np.nanmax(where.r_mm) / unit)
         self.parity = _parity(self.shape).reshape(-1)
         self._neighbours()
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
+        along_x, along_y = self.mirror
+        itself = np.broadcast_to(np.arange(n * m, dtype=np.int32), along_x.shape)
+        self.turned = np.concatenate([itself, along_y, along_x, np.take_along_axis(along_y, along_x, 1)])
         counts = np.array([layer.cells for layer in geometry.every_layer])
         self.most = (counts - 1).astype(np.int32)
         if geometry.rings:
@@ -158,9 +164,9 @@ class Mesh:
         return place // self.shape[1], place % self.shape[1]
 
     def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
-        """The place of the cell of `layer` that is nearest to indices `met` (N, 2)."""
-        most = tf.gather(tf.constant(self.most), layer)
-        return self.place(*(tf.clip_by_value(met[:, k], 0, most[..., k]) for k in (0, 1)))
+        """The place of the cell of `layer` (...) that is nearest to indices `met` (..., 2)."""
+        first, second = tf.unstack(tf.clip_by_value(met, 0, tf.gather(tf.constant(self.most), layer)), axis=-1)
+        return self.place(first, second)
 
     def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
         """Whether a layer has cells with these indices."""
@@ -172,8 +178,8 @@ class Mesh:
         return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
 
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
-        """The entry of a `table` (layers, places) for each cell."""
-        return tf.gather(tf.constant(table.reshape(-1)), layer * self.places + place)
+        """The entry of a `table` (layers, places, ...) for each cell."""
+        return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), layer * self.places + place)
 
     def neighbours(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entries (..., k) of a `table` (kinds, places, k) for each cell."""
@@ -200,6 +206,8 @@ class Mesh:
             self.kind[layer] = kinds[key]
         self.around, self.other_colour = np.stack(around), np.stack(other_colour)
         self.beside = self.around[..., _SIDES]
+        own, earlier = np.split(self.around, [len(AROUND)], -1)
+        self.told = earlier, np.concatenate([earlier, np.where(self.other_colour > 0, own, self.places)], -1)
 
     def _around(self, layer: int, other: int) -> Array:
         """The cells (places, 25) of layer `other` around those of `layer`; `places` where there is none."""

@@ -141,7 +141,9 @@ class Autoregressive(ShowerModel):
             for name, odd in (("even", False), ("odd", True))
         }
         return {
-            "normal": totals.to_normal(blurred, totals.defined(present), terms, drawn.phases(self._store), self._store),
+            "normal": totals.to_normal(
+                blurred, totals.defined(present), terms, drawn.budget_terms(self._store), self._store
+            ),
             **totals.training_rows(drawn, draws, self._store),
             "there": present,
             "layer_share": drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True),

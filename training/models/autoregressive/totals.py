@@ -36,7 +36,7 @@ from training.models.autoregressive.frame import (
     scale_terms,
 )
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.totals_density import interpolated
+from training.models.autoregressive.totals_density import SHAPE, interpolated, shape
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
@@ -62,6 +62,10 @@ def number_of_totals(layers: int) -> int:
 
 def number_of_phases(layers: int) -> int:
     return WAVES * min(layers, _GROUPS)
+
+
+def number_of_budget_terms(layers: int) -> int:
+    return number_of_phases(layers) + SHAPE + 1
 
 
 def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
@@ -139,6 +143,16 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     return tf.reshape(sums, [-1, WAVES * groups])
 
 
+def budget_terms(values: Tensor, energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
+    """What the means of the budgets are linear in beside the labels, (N, number_of_budget_terms).
+
+    These are the phases of the axis, where among the layers the `energy` (N, layers) is, and the response. A shower
+    that begins late leaks, and has fewer hits. By normal scores alone the latest ones would have too many.
+    """
+    share = energy / tf.reduce_sum(energy, 1, keepdims=True)
+    return tf.concat([phases(energy, axis, mesh), shape(share), response(values, mesh.layers)], 1)
+
+
 def response(totals: Tensor, layers: int) -> Tensor:
     """log E_vis / E, (N, 1)."""
     return totals[:, layers - 1 : layers]
@@ -151,7 +165,8 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
     logits = tf.concat([tf.sigmoid(totals[:, : layers - 1]), tf.ones_like(visible)], 1)
     last = tf.cast(tf.cumsum(present, axis=1, reverse=True, exclusive=True) == 0, tf.float32)
     share = present * (last + (1 - last) * logits)
-    passing = tf.math.cumprod(1 - share, axis=1, exclusive=True)
+    before = np.tri(layers, k=-1, dtype=bool)
+    passing = tf.reduce_prod(tf.where(before, 1 - share[:, None], 1.0), 2)
     return visible * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
 
 
@@ -161,14 +176,19 @@ def scales(terms: Tensor, constants: Constants) -> Tensor:
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
-    """Weights (N, knots) of linear interpolation at `place` (N,), between knots evenly from -1 to 1; 1 of one knot."""
+    """Weights (..., knots) of linear interpolation at `place` (...); knots are even from -1 to 1, and one has all."""
     place = tf.clip_by_value(place, -1.0, 1.0)
-    return tf.nn.relu(1 - tf.abs(place[:, None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
+    return tf.nn.relu(1 - tf.abs(place[..., None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
+
+
+def own_quantiles(terms: Tensor, quantiles: Tensor) -> Tensor:
+    """Of `quantiles` (ENERGIES, QUANTILES, D) those at the energies of `terms`, (N, D, QUANTILES), rising."""
+    return tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)
 
 
 def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
     """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `terms`."""
-    own = tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)  # rising
+    own = own_quantiles(terms, quantiles)
     right = tf.searchsorted(own, residual[..., None], side="right")
     left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
     low, high = (tf.gather(own, left + k, batch_dims=2)[..., 0] for k in (0, 1))
@@ -177,15 +197,15 @@ def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
     return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
 
 
-def means(terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
-    """The means (N, D) of the totals; those of the budgets depend on the `phases` too."""
-    budgets = phases @ constants["mean_of_phases"]
+def means(terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
+    """The means (N, D) of the totals; those of the budgets depend on the `budget_terms` too."""
+    budgets = budget_terms @ constants["mean_of_budgets"]
     return terms @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
 
 
-def to_normal(totals: Tensor, known: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+def to_normal(totals: Tensor, known: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
     """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `terms` as `Labels.terms` gives them."""
-    residual = (totals - means(terms, phases, constants)) / scales(terms, constants)
+    residual = (totals - means(terms, budget_terms, constants)) / scales(terms, constants)
     normal = scores(residual, terms, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
     rows = known[..., None]
@@ -223,9 +243,9 @@ class Drawn:
         offset = self.values[:, layers : layers + OFFSETS]
         return axis_of(offset, self.labels, constants)
 
-    def phases(self, constants: Constants) -> Tensor:
-        """Of the axes as they are, (N, number_of_phases)."""
-        return phases(self.energy, self.axis(constants), constants.mesh)
+    def budget_terms(self, constants: Constants) -> Tensor:
+        """Of the axes as they are, (N, number_of_budget_terms)."""
+        return budget_terms(self.values, self.energy, self.axis(constants), constants.mesh)
 
 
 def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str, Tensor]:

@@ -12,8 +12,8 @@ import tensorflow as tf
 from training.models.autoregressive.densities import log_mixture, mixture_of
 from training.models.base import Tensor
 
-_LAST, _SUMS, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 2, 3, 4, 3, 6  # what a layer of `_Chain` is given
-_SHAPE = 2 + _HATS  # numbers of where among the layers a shower's energy is
+_LAST, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 3, 4, 3, 6  # what a layer of `_Chain` is given
+SHAPE = 2 + _HATS  # numbers of where among the layers a shower's energy is
 _LEAST = 1e-4  # of the visible energy, added to what a layer holds before the logarithm
 _FAR = 8.0  # layers to the next one that is not empty, at most
 
@@ -46,9 +46,10 @@ class _Ladder(keras.layers.Layer):
 
     def call(self, known: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) of the networks that `chosen` (chosen,) counts, given `known` (N, inputs)."""
-        weights = (self._first, self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
-        first, first_bias, second, second_bias, last, last_bias = (tf.gather(part.value, chosen) for part in weights)
-        hidden = tf.nn.silu(tf.einsum("ni,dih->dnh", known, first * tf.gather(self._mask, chosen)) + first_bias)
+        others = (self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
+        weights = (self._first * self._mask, *(weight.value for weight in others))
+        first, first_bias, second, second_bias, last, last_bias = (tf.gather(part, chosen) for part in weights)
+        hidden = tf.nn.silu(tf.matmul(known, first) + first_bias)
         hidden += tf.nn.silu(tf.matmul(hidden, second) + second_bias)
         return tf.matmul(hidden, last) + last_bias
 
@@ -64,7 +65,7 @@ class Layers(NamedTuple):
 
 
 class _Chain(keras.layers.Layer):
-    """One small network for all of `steps` layers, each of which is given those before it, the nearest best.
+    """One small network for all `layers` but the last, each of which is given those before it, the nearest best.
 
     It sees the numbers of the last four, two sums over all before, which of its own layer and the next two are present,
     what share of the visible energy each of the four layers before holds, what is to come (`ahead`), the labels, and
@@ -73,11 +74,11 @@ class _Chain(keras.layers.Layer):
     the biases are of each layer alone. It computes in float32 in every precision, as `_Ladder` does.
     """
 
-    def __init__(self, name: str, steps: int, labels: int, *, width: int, bias: Any) -> None:
+    def __init__(self, name: str, layers: int, labels: int, *, width: int, bias: Any) -> None:
         super().__init__(name=name, dtype="float32")
-        self._numbers = steps
-        self._where = interpolated(steps, _HATS)
-        inputs = _LAST + _SUMS + _PRESENT + _BEFORE + _AHEAD + labels + _HATS
+        steps = max(layers - 1, 1)
+        self._given = _given(steps, layers, labels)
+        inputs = self._given.shape[2]
         normal = keras.initializers.RandomNormal
         self._first = self.add_weight((inputs, width), normal(stddev=inputs**-0.5), name="first")
         self._first_bias = self.add_weight((steps, 1, width), "zeros", name="first_bias")
@@ -89,24 +90,34 @@ class _Chain(keras.layers.Layer):
 
     def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the layers that `chosen` counts, given `values` (N, at least steps)."""
-        row = tf.transpose(values[:, : self._numbers])  # (steps, N)
-        padded = tf.pad(row, [[_LAST, 0], [0, 0]])
-        last = [tf.gather(padded, chosen + back) for back in range(_LAST)]
-        at = np.arange(self._numbers, dtype=np.float32)[:, None] / self._numbers
-        before = tf.sqrt(tf.cast(tf.maximum(chosen, 1), tf.float32))[:, None]
-        sums = [tf.gather(tf.cumsum(terms, 0, exclusive=True), chosen) / before for terms in (row, row * at)]
-        padded = tf.transpose(tf.pad(layers.present - 1, [[0, 0], [0, _PRESENT - 1]]))
-        presence = [tf.gather(padded, chosen + k) for k in range(_PRESENT)]
-        logs, none = (tf.math.log(held + _LEAST) / 2 + 2 for held in (tf.transpose(layers.share), 0.0))
-        padded = tf.pad(logs, [[_BEFORE, 0], [0, 0]], constant_values=none)
-        before = [tf.gather(padded, chosen + back) for back in range(_BEFORE)]
-        numbers = tf.stack([*last, *sums, *presence, *before], -1)
-        to_come = tf.gather(tf.transpose(layers.ahead, [1, 0, 2]), chosen)
-        showers = tf.zeros_like(numbers[..., :1])
-        given = tf.concat([numbers, to_come, showers + labels, showers + tf.gather(self._where, chosen)[:, None]], -1)
+        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 of none
+        to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
+        values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
+        known = [values, layers.present - 1, shares, to_come, labels, one]
+        given = tf.matmul(tf.concat(known, 1), tf.gather(self._given, chosen))
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
         return hidden @ self._outputs + tf.gather(self._outputs_bias.value, chosen)
+
+
+def _given(steps: int, layers: int, labels: int) -> Any:
+    """The matrices (steps, known, inputs) by which what each layer is given follows from what is known of all."""
+    step, number = np.arange(steps)[:, None, None], np.arange(layers)[:, None]
+    last, present, shares, itself = (
+        number == step + first + np.arange(count)
+        for first, count in ((-_LAST, _LAST), (0, _PRESENT), (-_BEFORE, _BEFORE), (0, 1))
+    )
+    before = (number < step) / np.sqrt(np.maximum(step, 1))
+    parts = [
+        np.concatenate([last, before, before * number / steps], 2)[:, :steps], present, shares,
+        np.kron(itself, np.eye(_AHEAD)), np.tile(np.eye(labels), (steps, 1, 1)), interpolated(steps, _HATS)[:, None],
+    ]  # fmt: skip
+    rows, columns = (np.cumsum([0, *(part.shape[axis] for part in parts)]) for axis in (1, 2))
+    given = np.zeros((steps, rows[-1], columns[-1]), np.float32)
+    for part, row, column in zip(parts, rows, columns, strict=False):
+        given[:, row : row + part.shape[1], column : column + part.shape[2]] = part
+    given[:, -1, columns[2] : columns[3]] = math.log(_LEAST) / 2 + 2  # of no share
+    return given
 
 
 def ahead(present: Tensor) -> Tensor:
@@ -141,8 +152,8 @@ class TotalsDensity(keras.Model):
         normal = np.concatenate(
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
         )
-        self._of_layers = _Chain("of_layers", max(self.first, 1), labels, width=64, bias=normal)
-        self._others = _Ladder("others", totals - self.first, _HATS + _SHAPE + labels, width=width, bias=normal)
+        self._of_layers = _Chain("of_layers", layers, labels, width=64, bias=normal)
+        self._others = _Ladder("others", totals - self.first, _HATS + SHAPE + labels, width=width, bias=normal)
         self.built = True
 
     def log_presence(self, present: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
@@ -174,14 +185,14 @@ class TotalsDensity(keras.Model):
         return self._others(tf.concat([normal[:, self.first :], told], 1), chosen - self.first)
 
     def told(self, normal: Tensor, share: Tensor, labels: Tensor) -> Tensor:
-        """What they are told beside each other: sums over those of the layers, `_shape`, and the labels."""
+        """What they are told beside each other: sums over those of the layers, `shape`, and the labels."""
         where = interpolated(self.first, _HATS)
         sums = normal[:, : self.first] @ (where / np.sqrt(np.maximum((where**2).sum(0), 1)))
-        return tf.concat([sums, _shape(share), labels], 1)
+        return tf.concat([sums, shape(share), labels], 1)
 
 
-def _shape(share: Tensor) -> Tensor:
-    """Where among the layers the energy is, (N, _SHAPE), by each layer's `share` (N, layers) of it: mean and width in
+def shape(share: Tensor) -> Tensor:
+    """Where among the layers the energy is, (N, SHAPE), by each layer's `share` (N, layers) of it: mean and width in
     parts of their number, and the logarithms of what groups of layers hold.
     """
     layers = share.shape[1]

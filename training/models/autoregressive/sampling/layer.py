@@ -1,13 +1,14 @@
 """One layer of showers drawn: first the cells of the colour that the axis meets, called even, then the others.
 
 Of the thousands of cells of a layer some hundreds are looked at: those that `proposals` proposes, and odd ones beside
-an even hit.
+an even hit. Before them come, of each shower, the cell that its axis meets, which is only looked at: so there are cells
+in a layer of nothing too, whose sums ONNX could not take.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +17,7 @@ from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
 from training.models.autoregressive.densities import Mixture, draw_mixture, share_of
 from training.models.autoregressive.mesh import COLOURS
-from training.models.autoregressive.sampling.proposals import LayerProposals
+from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import (
     drawn_count,
     drawn_share,
@@ -32,144 +33,167 @@ from training.models.randomness import box_muller, hashed_uniform
 _BLOCK, _OF_LAYER = 4, 3
 
 
-def _rows(mask: Tensor, more: Tensor, *columns: Tensor) -> list[Tensor]:
-    """The rows of each of `columns` that `mask` (R,) selects, and so many `more` of zeros."""
-    selected = (tf.boolean_mask(column, mask) for column in columns)
-    return [tf.pad(column, [[0, more], *[[0, 0]] * (column.shape.rank - 1)]) for column in selected]
+class Given(NamedTuple):
+    """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
+    12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
+
+    `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N, layers) places of those nearest to
+    them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of
+    cells.
+    """
+
+    networks: Mapping[str, Any]
+    capacity: int
+    planned: Plan
+    keys: Tensor
+    turned: Tensor
+    met: Tensor
+    middle: Tensor
+    numbers: Tensor
+    priors: Tensor
+    proposals: Proposals
+
+    @classmethod
+    def of(cls, networks: Mapping[str, Any], capacity: int, planned: Plan, keys: Tensor, turned: Tensor) -> Given:
+        store = networks["constants"]
+        mesh, block = store.mesh, tf.range(_OF_LAYER * store.mesh.layers) + 2 * store.mesh.layers * store.mesh.places
+        numbers = tf.reshape(hashed_uniform(keys[:, None], block, _BLOCK), [-1, mesh.layers, _OF_LAYER * _BLOCK])
+        met, priors = mesh.met(planned.axis, range(mesh.layers)), tf.stack([store["odds"], store["log_deposit"]], -1)
+        taken = mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
+        proposals = Proposals(store, planned.cells, keys, taken)
+        middle = mesh.clipped(met, range(mesh.layers))
+        return cls(networks, capacity, planned, keys, turned, met, middle, numbers, priors, proposals)
 
 
 class LayerDrawing:
-    """One layer of N showers: `images` are those before it, scaled, with an empty cell, `sums` their SUMS."""
+    """One layer of N showers. `images` (2 * N * (places + 1),) are the two layers before it, scaled, an empty cell
+    after each; `sums` (N, 3, 12) the SUMS of all layers before, of the layer before, and of the one before that.
+    """
 
-    def __init__(
-        self, networks: Mapping[str, Any], capacity: int, layer: Tensor, planned: Plan, *,
-        images: tuple[Tensor, Tensor], sums: tuple[Tensor, Tensor, Tensor], keys: Tensor,
-    ) -> None:  # fmt: skip
-        self._networks, self._store, self._capacity = networks, networks["constants"], capacity
+    def __init__(self, given: Given, layer: Tensor, *, images: Tensor, sums: Tensor) -> None:
+        self._given, self._networks, self._store = given, given.networks, given.networks["constants"]
         mesh = self._mesh = self._store.mesh
-        self._layer, self._planned, self._sums, self._keys = layer, planned, sums, keys
+        self._layer, self._images, self._sums = layer, images, sums
+        planned = self._planned = given.planned.at(layer)
+        self._numbers = tf.split(tf.gather(given.numbers, layer, axis=1), _OF_LAYER, 1)
+        showers = self._showers = sums.shape[0] or tf.shape(sums)[0]
+        self._wide = mesh.places + 1
         second = tf.equal(layer, 1)  # to which the first layer is both layers before it
-        (one, two), energies = images, [frame.column(layer_sums, "energy") for layer_sums in sums[1:]]
-        self._images = one, tf.where(second, one, two)
-        self._energies = tf.stack([energies[0], tf.where(second, *energies)], 1)
-        self._met = mesh.met(planned.axis, layer)
-        # where the lattice begins
-        self._corner = self._met + mesh.start
-        self._proposals = LayerProposals(
-            self._store, layer, planned.cells, keys, mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
-        )
+        begins = tf.range(showers) * self._wide
+        self._begins = tf.stack([begins, begins + tf.where(second, 0, showers * self._wide)], 1)
+        energy = frame.column(sums, "energy")
+        energy = tf.where(second, energy[:, 1:2], energy[:, 1:])
+        self._of_shower = tf.concat([energy, planned.axis, planned.slope[:, None]], 1)
+        self._met, middle = (tf.gather(each, layer, axis=1) for each in (given.met, given.middle))
+        self._corner = self._met + mesh.start  # where the lattice begins
+        self._middle = tf.stack([tf.range(showers), middle], 1)
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Cells (R, 2), shower and place; their deposits (R,), which sum to about the layer's energy; SUMS (N, 12).
+        """The layer as `images` have it, (N * (places + 1),); the `sums` of the next one; and its deposits, reflected,
+        (N * places,).
 
         The deposits of a shower for whose cells there is no room are NaN.
         """
-        mesh = self._mesh
-        proposed = self._marked(self._proposals.places())
-        colour = self._colour()
-        given = context(self._planned, *self._sums, None)
-        logit = self._drawn_share(given)
-        energy = share_of(logit) * self._planned.energy
-        even_cells, is_even, even_fits = self._chosen(proposed & (colour == 0))
-        cell, value = self._deposits(
-            "even", even_cells, is_even, beside=tf.zeros_like(proposed), own=None,
-            given=with_share(given, logit, self._planned.energy), energy=energy,
-        )  # fmt: skip
-        even = self._summed(cell, value)
-        own = tf.zeros([tf.shape(self._keys)[0], mesh.places + 1])
-        own = tf.tensor_scatter_nd_add(own, cell, cells.scaled(value, self._store))
-        beside = self._beside(cell, value)
-        odd_cells, is_odd, odd_fit = self._chosen((proposed | beside) & (colour == 1))
-        odd = self._deposits(
-            "odd", odd_cells, is_odd, beside=beside, own=own, given=context(self._planned, *self._sums, even),
-            energy=self._planned.energy - energy,
-        )  # fmt: skip
-        cell, value, sums = self._filled(tf.concat([cell, odd[0]], 0), tf.concat([value, odd[1]], 0))
-        return cell, tf.where(tf.gather(even_fits & odd_fit, cell[:, 0]), value, np.nan), sums
+        planned, marked = self._planned, self._marked()
+        even, odd = self._colours()
+        cell, chosen, even_fits = self._chosen(marked & even)
+        known, radius = self._known(cell)
+        given = context(planned, self._sums, None)
+        logit = self._drawn_share(given, known[: self._showers])
+        energy = share_of(logit) * planned.energy
+        given = with_share(given, logit, planned.energy)
+        proposed = tf.where(chosen, self._chance(cell), np.inf)
+        cell, value = self._deposits("even", cell, known, radius, proposed, given=given, energy=energy)
+        own, beside = self._image(cell, cells.scaled(value, self._store)), self._beside(cell, value)
+        odd, chosen, odd_fit = self._chosen((marked | beside) & odd)
+        known, radius = self._known(odd, own)
+        given = context(planned, self._sums, self._summed(cell, value))
+        beside = tf.gather(tf.reshape(beside, [-1]), odd[:, 0] * self._wide + odd[:, 1])
+        proposed = tf.where(chosen, tf.where(beside, 1.0, self._chance(odd)), np.inf)
+        odd, more = self._deposits("odd", odd, known, radius, proposed, given=given, energy=planned.energy - energy)
+        return self._drawn(tf.concat([cell, odd], 0), tf.concat([value, more], 0), even_fits & odd_fit)
 
-    def _colour(self) -> Tensor:
-        """The colours (N, places) of the cells of this layer."""
-        met = tf.reduce_sum(self._met, 1, keepdims=True)
-        return tf.math.floormod(tf.constant(self._mesh.parity) + met, COLOURS)
+    def _colours(self) -> tuple[Tensor, Tensor]:
+        """Which cells (N, places + 1) of this layer are even, and which odd; the empty one is neither."""
+        met, parity = tf.reduce_sum(self._met, 1, keepdims=True), np.append(self._mesh.parity, np.int32(COLOURS))
+        return tf.equal(parity, tf.bitwise.bitwise_and(met, 1)), tf.equal(parity, tf.bitwise.bitwise_and(met + 1, 1))
 
-    def _drawn_share(self, given: Tensor) -> Tensor:
-        """The logit (N,) of the share of the layer's energy that its even cells are to hold."""
-        met = tf.stack([tf.range(tf.shape(given)[0]), self._mesh.clipped(self._met, self._layer)], 1)
-        about, _ = self._known(met)
+    def _drawn_share(self, given: Tensor, about: Tensor) -> Tensor:
+        """The logit (N,) of the share of the layer's energy that its even cells are to hold, by what is known `about`
+        the cells that the axes meet.
+        """
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         cases, mixture = self._networks["share"].cases_and_mixture(contexts)
-        return drawn_share(cases, mixture, self._of_layer(0))
+        return drawn_share(cases, mixture, self._numbers[0])
 
-    def _marked(self, at: Tensor) -> Tensor:
-        """Which cells (N, places) are at places `at` (N, F) of the lattice about the axis; -1 marks none."""
+    def _marked(self) -> Tensor:
+        """Which cells (N, places + 1) are proposed."""
         mesh, wide = self._mesh, self._mesh.lattice_shape[1]
-        step = tf.cast(tf.maximum(at, 0), tf.int32)
-        x, y = self._corner[:, :1] + step // wide, self._corner[:, 1:] + step % wide
+        at = self._given.proposals.places(self._layer)  # of the lattice about the axis
+        step = tf.maximum(at, 0)
+        row = step // wide
+        x, y = self._corner[:, :1] + row, self._corner[:, 1:] + step - row * wide
         inside = (at >= 0) & mesh.inside(x, y, self._layer)
-        showers = tf.range(tf.shape(self._keys)[0])[:, None]
-        return self._marks(showers, tf.where(inside, mesh.place(x, y), mesh.places))
-
-    def _marks(self, shower: Tensor, place: Tensor) -> Tensor:
-        """Which cells (N, places) are among `place` (R, F) of `shower` (R, 1); `places` marks none."""
-        showers, wide = tf.shape(self._keys)[0], self._mesh.places + 1
-        flat = tf.reshape(shower * wide + place, [-1, 1])
-        marks = tf.scatter_nd(flat, tf.ones_like(flat[:, 0]), [showers * wide])
-        return tf.reshape(marks > 0, [showers, wide])[:, :-1]
+        return self._marks(self._begins[:, :1], tf.where(inside, mesh.place(x, y), mesh.places))
 
     def _beside(self, cell: Tensor, value: Tensor) -> Tensor:
-        """The cells (N, places) that share a side with one of `cell` (R, 2) whose `value` (R,) is not zero."""
-        mesh = self._mesh
-        sides = mesh.neighbours(mesh.beside, tf.zeros_like(cell[:, 1]) + self._layer, cell[:, 1])
-        return self._marks(cell[:, :1], tf.where(value[:, None] > 0, sides, mesh.places))
+        """The cells (N, places + 1) that share a side with one of `cell` (R, 2) whose `value` (R,) is not zero."""
+        sides = self._mesh.neighbours(self._mesh.beside, self._layer, cell[:, 1])
+        return self._marks(cell[:, :1] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
+
+    def _marks(self, begin: Tensor, place: Tensor) -> Tensor:
+        """Which cells (N, places + 1) are among `place` (R, F) of the showers that `begin` (R, 1); `places` is none."""
+        flat = tf.reshape(begin + place, [-1])
+        marks = tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, self._showers * self._wide)
+        return tf.reshape(marks > 0, [-1, self._wide])
 
     def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cells (R, 2), shower and place, of the cells in `mask` (N, places), and which of them are meant, (R,).
+        """Cells (R, 2), shower and place: those that the axes meet, and those in `mask` (N, places + 1).
 
-        Also which showers (N,) have all of theirs among these: with a capacity the last ones may not.
+        Also which of them are meant, (R,), and which showers (N,) have all of theirs among these: with a capacity the
+        last ones may not.
         """
-        if not self._capacity:
+        showers = self._showers
+        if self._given.capacity:
+            flat, room = tf.reshape(mask, [-1]), showers * self._given.capacity
+            counted = tf.cumsum(tf.cast(flat, tf.int32))
+            # each cell goes to the row of its number; to search for the cell of each row costs XLA rows times cells
+            row = tf.where(flat, tf.minimum(counted - 1, room), room)
+            cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
+            cell = tf.stack([cell // self._wide, cell % self._wide], 1)
+            meant, fits = tf.range(room) < counted[-1], tf.reshape(counted, tf.shape(mask))[:, -1] <= room
+        else:
             cell = tf.cast(tf.where(mask), tf.int32)
-            return cell, tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
-        places, showers = self._mesh.places, mask.shape[0] or tf.shape(mask)[0]
-        flat, room = tf.reshape(mask, [-1]), showers * self._capacity
-        counted = tf.cumsum(tf.cast(flat, tf.int32))
-        # each cell goes to the row of its number; to search for the cell of each row costs XLA rows times cells
-        row = tf.where(flat, tf.minimum(counted - 1, room), room)
-        cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
-        fits = tf.reshape(counted, tf.shape(mask))[:, -1] <= room
-        return tf.stack([cell // places, cell % places], 1), tf.range(room) < counted[-1], fits
+            meant, fits = tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
+        return tf.concat([self._middle, cell], 0), tf.concat([tf.zeros([showers], tf.bool), meant], 0), fits
 
     def _deposits(
-        self, name: str, cell: Tensor, chosen: Tensor, *, beside: Tensor, own: Tensor | None, given: Tensor,
+        self, name: str, cell: Tensor, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor,
         energy: Tensor,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
         """Cells (R', 2) and deposits (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`.
 
-        The deposits of a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
+        `proposed` (R,) are the chances that they were looked at, infinite for those that cannot be hit. The deposits of
+        a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
         """
-        (shower, place), least = (cell[:, 0], cell[:, 1]), self._store["least"]
-        density, odd = self._networks[name], name == "odd"
-        numbers = self._of_layer(2 if odd else 1)
+        density, odd, least = self._networks[name], name == "odd", self._store["least"]
+        numbers = self._numbers[2 if odd else 1]
         number = self._number(name, given, energy, numbers)
         contexts = normalised(with_count(given, number, energy), self._store, odd=odd)
-        known, radius = self._known(cell, own)
-        hidden = density.hidden(known, tf.gather(density.of_layers(contexts), shower))
-        layer = tf.zeros_like(place) + self._layer
-        log_odds = density.log_odds(hidden, cells.prior(self._store["odds"], layer, radius))
-        proposed = tf.where(tf.gather_nd(beside, cell), 1.0, self._chance(cell))
-        chance = tf.where(chosen, tf.minimum(logistic(log_odds) / proposed, 1.0), 0.0)
-        is_hit = hit(chance, shower, number, self._of_cell(cell, 0, 1)[:, 0], numbers[:, 2])
-        # a row of nothing in the first shower, so that there is one: sums of no rows at all are not for ONNX
-        more = tf.minimum(tf.shape(self._keys)[0], 1)
-        if not self._capacity:
-            cell, hidden, radius, is_hit = _rows(is_hit, more, cell, hidden, radius, is_hit)
-        layer = tf.zeros_like(cell[:, 1]) + self._layer
-        mixture: Mixture = density.log_deposit(hidden, cells.prior(self._store["log_deposit"], layer, radius))
-        choice, one, two, _ = tf.unstack(self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK), axis=1)
-        drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
-        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], energy)
+        hidden = density.hidden(known, tf.gather(density.of_layers(contexts), cell[:, 0]))
+        priors = cells.prior(self._given.priors, self._layer, radius)
+        chance = tf.minimum(logistic(density.log_odds(hidden, priors[:, 0])) / proposed, 1.0)
+        usual, is_hit = priors[:, 1], hit(chance, cell[:, 0], number, self._of_cell(cell, 0, 1)[:, 0], numbers[:, 2])
+        if not self._given.capacity:
+            rows = tf.concat([tf.range(self._showers), tf.cast(tf.where(is_hit)[:, 0], tf.int32)], 0)
+            cell, hidden, usual, is_hit = (tf.gather(each, rows) for each in (cell, hidden, usual, is_hit))
+        uniform = self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK)
+        normal = box_muller(uniform[:, 1], uniform[:, 2])[0]
+        mixture: Mixture = density.log_deposit(hidden, usual)
+        drawn = draw_mixture(*mixture, uniform[:, 0], normal)
+        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], self._showers)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
-        return cell, scaled(value, cell[:, 0], energy, least)
+        return cell, scaled(value, cell[:, 0], energy, least, self._showers)
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
@@ -180,66 +204,49 @@ class LayerDrawing:
 
     def _of_cell(self, cell: Tensor, first: Any, numbers: int) -> Tensor:
         """Uniform numbers (R, numbers) of `cell` (R, 2), of blocks of so many that begin at block `first`."""
-        return hashed_uniform(
-            tf.gather(self._keys, cell[:, 0]), first + self._layer * self._mesh.places + cell[:, 1], numbers
-        )
-
-    def _of_layer(self, which: int) -> Tensor:
-        """Uniform numbers (N, 4) of the layer as a whole: of its share, its even cells' number, its odd ones'."""
-        block = 2 * self._mesh.layers * self._mesh.places + _OF_LAYER * self._layer + which
-        return hashed_uniform(self._keys, tf.zeros_like(self._keys[:, 0]) + block, _BLOCK)
+        block = first + self._layer * self._mesh.places + cell[:, 1]
+        return hashed_uniform(tf.gather(self._given.keys, cell[:, 0]), block, numbers)
 
     def _chance(self, cell: Tensor) -> Tensor:
         """With which chance (R,) each cell was proposed."""
-        mesh = self._mesh
-        x, y = (index - tf.gather(self._corner[:, k], cell[:, 0]) for k, index in enumerate(mesh.indices(cell[:, 1])))
-        at = tf.clip_by_value(x * mesh.lattice_shape[1] + y, 0, mesh.lattice_shape[0] * mesh.lattice_shape[1] - 1)
-        return self._proposals.chance(at, cell[:, 0])
+        (rows, wide), shower = self._mesh.lattice_shape, cell[:, 0]
+        x, y = self._mesh.indices(np.arange(self._mesh.places, dtype=np.int32))
+        corner = self._corner[:, 0] * wide + self._corner[:, 1]
+        at = tf.gather(x * wide + y, cell[:, 1]) - tf.gather(corner, shower)
+        return self._given.proposals.chance(self._layer, tf.clip_by_value(at, 0, rows * wide - 1), shower)
 
     def _known(self, cell: Tensor, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is `cells.known` of cells `cell` (R, 2): of odd ones if their `own` layer (N, places + 1) is given."""
-        shower, place = cell[:, 0], cell[:, 1]
-        first, layer = shower * (self._mesh.places + 1), tf.zeros_like(place) + self._layer
-        images = self._images if own is None else (*self._images, own * 1.0)
-        flat = [(tf.reshape(image, [-1]), first) for image in images]
-        energy, axis, slope = (
-            tf.gather(each, shower) for each in (self._energies, self._planned.axis, self._planned.slope)
+        """What is `cells.known` of cells `cell` (R, 2): of odd ones if their `own` layer, as in `images`, is given."""
+        energy, axis, slope = tf.split(tf.gather(self._of_shower, cell[:, 0]), [2, 2, 1], 1)
+        begins = tf.gather(self._begins, cell[:, 0])
+        images = [(self._images, begins), *([] if own is None else [(own, begins[:, :1])])]
+        return cells.known(
+            images, self._layer, cell[:, 1], self._store, energy=energy, axis=axis, slope=slope, odd=own is not None
         )
-        return cells.known(flat, layer, place, self._store, energy=energy, axis=axis, slope=slope, odd=own is not None)
-
-    def _distance(self, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances (R,) from the axis in x and y, and the ring's radius, in cells."""
-        mesh, axis = self._mesh, tf.gather(self._planned.axis, cell[:, 0])
-        x, y, ring = (mesh.of(table, self._layer, cell[:, 1]) for table in (mesh.x, mesh.y, mesh.ring))
-        return x - axis[:, 0], y - axis[:, 1], ring
 
     def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
         """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""
-        depth = tf.gather(tf.constant(self._mesh.depth), self._layer)
-        added = frame.terms(value, self._distance(cell), depth, self._store)
-        return tf.math.unsorted_segment_sum(added, cell[:, 0], tf.shape(self._keys)[0])
+        axis = tf.pad(self._planned.axis, [[0, 0], [0, 1]])
+        away = self._mesh.of(self._mesh.where[..., :3], self._layer, cell[:, 1]) - tf.gather(axis, cell[:, 0])
+        added = frame.terms(value, away, tf.gather(self._mesh.depth, self._layer), self._store)
+        return tf.math.unsorted_segment_sum(added, cell[:, 0], self._showers)
 
-    def image(self, cell: Tensor, value: Tensor) -> Tensor:
-        """The layer (N, places) of deposits `value` (R,) in `cell` (R, 2), each of which comes once."""
-        places, showers = self._mesh.places, tf.shape(self._keys)[0]
-        image = tf.math.unsorted_segment_sum(value, cell[:, 0] * places + cell[:, 1], showers * places)
-        return tf.reshape(image, [showers, places])
+    def _image(self, cell: Tensor, value: Tensor) -> Tensor:
+        """The layer (N * (places + 1),) of deposits `value` (R,) in `cell` (R, 2)."""
+        at = cell[:, 0] * self._wide + cell[:, 1]
+        return tf.math.unsorted_segment_sum(value, at, self._showers * self._wide)
 
-    def turned(self, cell: Tensor, turned: Tensor) -> Tensor:
-        """The cells (R, 2) of showers of which those `turned` (N, 2) are reflected in x, in y."""
-        shower, place = cell[:, 0], cell[:, 1]
-        for axis in (0, 1):
-            mirrored = self._mesh.of(self._mesh.mirror[axis], self._layer, place)
-            place = tf.where(tf.gather(turned[:, axis], shower), mirrored, place)
-        return tf.stack([shower, place], 1)
-
-    def _filled(self, cell: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The deposits scaled to the layer's energy, on the axis where no cell was hit, and their SUMS."""
-        mesh, showers = self._mesh, tf.shape(self._keys)[0]
-        energy = self._planned.energy
-        value = scaled(value, cell[:, 0], energy, self._store["least"])
-        deposited = tf.math.unsorted_segment_sum(value, cell[:, 0], showers)
-        axis = mesh.clipped(self._met, self._layer)
-        cell = tf.concat([cell, tf.stack([tf.range(showers), axis], 1)], 0)
-        value = tf.concat([value, tf.where(deposited > 0, 0.0, energy)], 0)
-        return cell, value, self._summed(cell, value)
+    def _drawn(self, cell: Tensor, value: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `draw` gives: deposits scaled to the layer's energy, on the axis where no cell was hit."""
+        mesh, energy = self._mesh, self._planned.energy
+        value = scaled(value, cell[:, 0], energy, self._store["least"], self._showers)
+        deposited = tf.math.unsorted_segment_sum(value, cell[:, 0], self._showers)
+        cell = tf.concat([self._middle, cell], 0)
+        value = tf.concat([tf.where(deposited > 0, 0.0, energy), value], 0)
+        own = self._summed(cell, value)[:, None]
+        sums = tf.concat([self._sums[:, :1] + own, own, self._sums[:, 1:2]], 1)
+        if self._given.capacity:
+            value = tf.where(tf.gather(fits, cell[:, 0]), value, np.nan)
+        place = mesh.of(mesh.turned, tf.gather(self._given.turned, cell[:, 0]) * mesh.layers + self._layer, cell[:, 1])
+        reflected = tf.math.unsorted_segment_sum(value, cell[:, 0] * mesh.places + place, self._showers * mesh.places)
+        return self._image(cell, cells.scaled(value, self._store)), sums, reflected

@@ -11,7 +11,6 @@ on average; with two draws there is often no cell far from the axis, and the cor
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -85,51 +84,55 @@ def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
     }  # fmt: skip
 
 
-class LayerProposals:
-    """The cells of one `layer` of N showers that are proposed: how many are `expected` (N,) to be hit, and random
-    numbers of `keys` (N, 2) decide, of which the first `taken` are others'.
+class Proposals:
+    """The cells of N showers that are proposed: how many are `expected` (N, layers) to be hit, and random numbers of
+    `keys` (N, 2) decide, of which the first `taken` are others'.
     """
 
-    def __init__(self, constants: Any, layer: Tensor, expected: Tensor, keys: Tensor, taken: int) -> None:
-        self._of: Mapping[str, Tensor] = {
-            name: tf.gather(constants[name], layer) for name in ("far_table", "far_total", "rate", "core")
-        }
-        # draws that propose each a cell
-        least, most = (draws / tf.maximum(self._of["far_total"], 1.0) for draws in (_FEWEST_DRAWS, _DRAWS))
+    def __init__(self, constants: Any, expected: Tensor, keys: Tensor, taken: int) -> None:
+        self._rate, self._keys = constants["rate"], keys
+        total, self._core = constants["far_total"], tf.cast(constants["core"], tf.int32)
+        self._busy = self._how_busy(constants, expected)
+        self._far = self._drawn(tf.cast(constants["far_table"], tf.int32), total, taken // _DRAWS + 1)
+        rates = tf.gather(self._rate, tf.maximum(self._core, 0), batch_dims=1)
+        # where all the places of the core are filled, it has no room for others that are as likely
+        filled = self._rate.shape[1] > self._core.shape[1]
+        self._least = _ROOM * rates[:, -1] if filled else tf.zeros_like(total)
+        self._core_rate = tf.where(self._core >= 0, rates, 0.0)
+
+    @staticmethod
+    def _how_busy(constants: Any, expected: Tensor) -> Tensor:
+        """Over the average layer, (N, layers), from the fewest draws to the most that each propose a cell."""
+        least, most = (draws / tf.maximum(constants["far_total"], 1.0) for draws in (_FEWEST_DRAWS, _DRAWS))
+        busy = expected / constants["layer_cells"]
         # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
-        busy = expected / tf.gather(constants["layer_cells"], layer)
-        level = tf.reduce_sum(tf.cast(busy[:, None] > LEVELS, tf.int32), 1)
-        self._busy = tf.clip_by_value(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), least, most)
-        self._keys = keys
-        self._counter = tf.zeros_like(keys[:, 0]) + layer + taken // _DRAWS + 1
+        level = tf.reduce_sum(tf.cast(busy[..., None] > LEVELS, tf.int32), -1)
+        return tf.clip_by_value(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), least, most)
 
-    def places(self) -> Tensor:
-        """Places (N, ...) of the lattice about the axis, -1 for none."""
-        return tf.concat([self._drawn(), self._core()], 1)
+    def places(self, layer: Tensor) -> Tensor:
+        """Places (N, ...) of the lattice about the axis in `layer`, -1 for none."""
+        core, rate = (tf.gather(table, layer) for table in (self._core, self._core_rate))
+        core = tf.where(self._in_core(rate, tf.gather(self._busy, layer, axis=1)[:, None], layer), core, -1)
+        return tf.concat([tf.gather(self._far, layer, axis=1), core], 1)
 
-    def chance(self, place: Tensor, shower: Tensor) -> Tensor:
-        """With which chance `place` (R,) of the lattice is proposed in `shower` (R,)."""
-        rate, busy = tf.gather(self._of["rate"], place), tf.gather(self._busy, shower)
+    def chance(self, layer: Tensor, place: Tensor, shower: Tensor) -> Tensor:
+        """With which chance `place` (R,) of the lattice in `layer` is proposed in `shower` (R,)."""
+        rate, busy = tf.gather(self._rate, layer), tf.gather(self._busy, layer, axis=1)
+        rate, busy = tf.gather(rate, place), tf.gather(busy, shower)
         # doubles, since float32 knows no 1 - 1e-8, and ONNX neither log1p nor expm1
         missed = _DRAWS * tf.math.log(1 - tf.cast(tf.minimum(busy * rate / _DRAWS, 0.5), tf.float64))
-        return tf.where(self._in_core(rate, busy), 1.0, tf.cast(1 - tf.exp(missed), tf.float32))
+        return tf.where(self._in_core(rate, busy, layer), 1.0, tf.cast(1 - tf.exp(missed), tf.float32))
 
-    def _in_core(self, rate: Tensor, busy: Tensor) -> Tensor:
+    def _in_core(self, rate: Tensor, busy: Tensor, layer: Tensor) -> Tensor:
         """Whether cells of this `rate` are looked at whatever is drawn: as many as the core has room for."""
-        core, places = self._of["core"], self._of["rate"].shape[0]
-        least = 0.0
-        if places > core.shape[0]:  # all the places of the core are filled
-            least = _ROOM * tf.gather(self._of["rate"], tf.cast(core[-1], tf.int32))
-        return (rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (rate > least)
+        return (rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (rate > tf.gather(self._least, layer))
 
-    def _drawn(self) -> Tensor:
-        table = self._of["far_table"]
-        often = self._busy * self._of["far_total"] / _DRAWS  # the chance that a draw proposes a cell
-        drawn = hashed_uniform(self._keys, self._counter, _DRAWS) / tf.maximum(often, 1e-9)[:, None]
-        entry = tf.cast(tf.minimum(drawn, 1.0) * table.shape[0], tf.int32)
-        return tf.where(drawn < 1, tf.gather(table, tf.minimum(entry, table.shape[0] - 1)), -1.0)
-
-    def _core(self) -> Tensor:
-        core = self._of["core"]
-        rate = tf.gather(self._of["rate"], tf.cast(tf.maximum(core, 0), tf.int32))
-        return tf.where((core >= 0) & self._in_core(rate, self._busy[:, None]), core, -1.0)
+    def _drawn(self, table: Tensor, total: Tensor, first: int) -> Tensor:
+        """What is proposed beside the core, (N, layers, draws), by random numbers from block `first` on."""
+        layers, entries = table.shape
+        often = self._busy * total / _DRAWS  # the chance that a draw proposes a cell
+        drawn = hashed_uniform(self._keys[:, None], tf.range(layers) + first, _DRAWS)
+        drawn /= tf.maximum(often, 1e-9)[..., None]
+        entry = tf.cast(tf.minimum(drawn, 1.0) * entries, tf.int32)
+        entry = tf.minimum(entry, entries - 1) + tf.range(layers)[:, None] * entries
+        return tf.where(drawn < 1, tf.gather(tf.reshape(table, [-1]), entry), -1)

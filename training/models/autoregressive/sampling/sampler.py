@@ -7,11 +7,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from training.models.autoregressive import cells
 from training.models.autoregressive.context import Plan
 from training.models.autoregressive.frame import SUMS, Labels
 from training.models.autoregressive.sampling import shower
-from training.models.autoregressive.sampling.layer import LayerDrawing
+from training.models.autoregressive.sampling.layer import Given, LayerDrawing
 from training.models.base import Tensor
 
 _BESIDE = 3  # numbers of a shower beside those of its totals: two for its cells, one for its reflection
@@ -39,26 +38,23 @@ class Sampler:
         of_totals, rest = tf.split(noise, [shower.noise_numbers(mesh.layers), _BESIDE], 1)
         planned = shower.drawn_plan(self._networks, labels.reflected(mesh), of_totals)
         keys = tf.cast(rest[:, :2] * 2.0**24, tf.int32)
-        turned = tf.stack([labels.left(rest[:, 2] < 0.5), labels.below()], 1)
-        return self._all_layers(planned, keys, turned)
+        left, below = (tf.cast(which, tf.int32) for which in (labels.left(rest[:, 2] < 0.5), labels.below()))
+        return self._all_layers(planned, keys, 2 * left + below)
 
     def _all_layers(self, planned: Plan, keys: Tensor, turned: Tensor) -> Tensor:
-        """Showers; those `turned` (N, 2) are reflected in x and in y."""
-        mesh, showers = self._store.mesh, tf.shape(keys)[0]
-        empty = tf.zeros([showers, mesh.places + 1])
-        none = tf.zeros([showers, len(SUMS)])
-        deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None, mesh.places])
+        """Showers, reflected as `turned` (N,) says (`Mesh.turned`)."""
+        mesh, showers = self._store.mesh, keys.shape[0] or tf.shape(keys)[0]
+        given = Given.of(self._networks, self._capacity, planned, keys, turned)
+        empty = tf.zeros([2 * showers * (mesh.places + 1)])
+        none = tf.zeros([showers, 3, len(SUMS)])
+        deposits = tf.TensorArray(tf.float32, mesh.layers, element_shape=[None])
 
-        def step(layer: Tensor, images: Any, sums: Any, deposits: Any) -> Any:
-            drawing = LayerDrawing(
-                self._networks, self._capacity, layer, planned.at(layer), images=images, sums=sums, keys=keys
-            )
-            cell, value, own = drawing.draw()
-            image = tf.pad(drawing.image(cell, cells.scaled(value, self._store)), [[0, 0], [0, 1]])
-            before, one, _ = sums
-            written = deposits.write(layer, drawing.image(drawing.turned(cell, turned), value))
-            return layer + 1, (image, images[0]), (before + own, own, one), written
+        def step(layer: Tensor, images: Tensor, sums: Tensor, deposits: Any) -> Any:
+            image, sums, turned = LayerDrawing(given, layer, images=images, sums=sums).draw()
+            before = images[: showers * (mesh.places + 1)]
+            return layer + 1, tf.concat([image, before], 0), sums, deposits.write(layer, turned)
 
-        state = (tf.constant(0), (empty, empty), (none, none, none), deposits)
+        state = (tf.constant(0), empty, none, deposits)
         *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)
-        return tf.reshape(tf.transpose(deposits.stack(), [1, 2, 0]), [showers, *mesh.geometry.shape])
+        cells = tf.reshape(deposits.stack(), [mesh.layers, showers, mesh.places])
+        return tf.reshape(tf.transpose(cells, [1, 2, 0]), [showers, *mesh.geometry.shape])

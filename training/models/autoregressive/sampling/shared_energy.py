@@ -6,6 +6,8 @@ Rows, (R, ...), are cells; `shower` (R,) says of which of N showers each is. Ene
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from training.models.autoregressive.densities import (
@@ -55,13 +57,13 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     than have a chance, all these are.
     """
     chance = tf.where(chance > 0, tf.clip_by_value(chance, _RAREST, _SUREST), 0.0)
-    missed, factor = 1 - chance, tf.ones_like(number)
+    missed, factor, showers = 1 - chance, tf.ones_like(number), tf.size(number)
     for _ in range(_NEWTON_STEPS):
         likely = _with_odds(chance * tf.gather(factor, shower), missed)
-        expected, variance = _sums(shower, number, likely, likely * (1 - likely))
+        expected, variance = _sums(shower, showers, likely, likely * (1 - likely))
         factor *= tf.exp(tf.clip_by_value((number - expected) / (variance + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
     likely = tf.cast(_with_odds(chance * tf.gather(factor, shower), missed), tf.float64)
-    (expected,) = _sums(shower, number, likely)
+    (expected,) = _sums(shower, showers, likely)
     likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), expected), shower)
     # doubles hold shower, random number and row in one number
     rows = tf.cast(tf.range(tf.size(shower)), tf.float64)
@@ -70,7 +72,7 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     # each shower's sum is a whole number, so that one sum serves all
     end = tf.cumsum(own) + tf.cast(tf.gather(start, tf.gather(shower, order)), tf.float64) + 2.0**-25
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
-    return tf.scatter_nd(order[:, None], crossed, tf.shape(order)) > 0
+    return tf.math.unsorted_segment_sum(crossed, order, tf.size(order)) > 0
 
 
 def logistic(logit: Tensor) -> Tensor:
@@ -83,26 +85,27 @@ def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
     return hit / (hit + missed)
 
 
-def _sums(shower: Tensor, like: Tensor, *columns: Tensor) -> list[Tensor]:
-    """Of each of `columns` (R,) the sums (N,) of the showers; `like` has N."""
-    return [tf.math.unsorted_segment_sum(column, shower, tf.size(like)) for column in columns]
+def _sums(shower: Tensor, showers: Any, *columns: Tensor) -> list[Tensor]:
+    """Of each of `columns` (R,) the sums (N,) of the N `showers`."""
+    rows = tf.concat([shower + number * showers for number in range(len(columns))], 0)
+    return tf.split(tf.math.unsorted_segment_sum(tf.concat(columns, 0), rows, len(columns) * showers), len(columns))
 
 
-def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, like: Tensor) -> Tensor:
-    """Shares (R,) of each shower's hits, in proportion to exp(`log_value`) (R,); 0 of no hit. `like` has N.
+def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, showers: Any) -> Tensor:
+    """Shares (R,) of the hits of each of N `showers`, in proportion to exp(`log_value`) (R,); 0 of no hit.
 
     Only differences of the logarithms mean something. Training leaves their level free, which may become hundreds.
     """
     counts = tf.cast(is_hit, tf.float32)
-    hits, level = _sums(shower, like, counts, tf.where(is_hit, log_value, 0.0))
+    hits, level = _sums(shower, showers, counts, tf.where(is_hit, log_value, 0.0))
     log_value -= tf.gather(tf.math.divide_no_nan(level, hits), shower)
     part = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
-    (total,) = _sums(shower, like, part)
+    (total,) = _sums(shower, showers, part)
     return tf.math.divide_no_nan(part, tf.gather(total, shower))
 
 
-def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor) -> Tensor:
-    """The deposits (R,) scaled to sum to `energy` (N,), and none of less than `least`."""
-    total = tf.math.unsorted_segment_sum(value, shower, tf.shape(energy)[0])
+def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor, showers: Any) -> Tensor:
+    """The deposits (R,) scaled to sum to the `energy` (N,) of the N `showers`, and none of less than `least`."""
+    total = tf.math.unsorted_segment_sum(value, shower, showers)
     value *= tf.gather(tf.math.divide_no_nan(energy, total), shower)
     return tf.where(value > 0, tf.maximum(value, least), 0.0)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from training.models.autoregressive.context import Plan, plan
 from training.models.autoregressive.densities import NumberDensity, draw_mixture, mixture_of
-from training.models.autoregressive.frame import Constants, Labels, label_inputs, scale_terms
+from training.models.autoregressive.frame import Constants, Labels, label_inputs
 from training.models.autoregressive.totals import (
     BUDGETS,
-    ENERGIES,
     OFFSETS,
     PARTS,
     QUANTILE_REACH,
@@ -23,9 +22,9 @@ from training.models.autoregressive.totals import (
     given_offset,
     interpolation,
     layers_of,
-    means,
-    number_of_phases,
+    number_of_budget_terms,
     number_of_totals,
+    own_quantiles,
     scales,
 )
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead
@@ -49,13 +48,13 @@ def drawn_plan(networks: Mapping[str, Any], labels: Labels, noise: Tensor) -> Pl
     present = drawn_presence(density, inputs, constants["presence"], presence)
     normal = drawn_totals(
         density, present, defined(present), inputs, choice=choice, noise=box_muller(one, two)[0],
-        share_taken=partial(share_taken, terms=terms, constants=constants),
+        share_taken=partial(share_taken, margins=Margins.of(terms, constants), constants=constants),
     )  # fmt: skip
-    values = from_normal(normal, terms, tf.zeros([1, number_of_phases(layers)]), constants)
+    values = from_normal(normal, terms, tf.zeros([1, number_of_budget_terms(layers)]), constants)
     drawn = Drawn(values, layers_of(values, present, labels.energy_gev)[0], labels, terms)
     drawn = sharp(drawn, [networks[part] for part in PARTS], offset, constants)
-    # the budgets depend on where the axis is in its cells
-    again = from_normal(normal, terms, drawn.phases(constants), constants)
+    # the budgets depend on the layers, and on where the axis is in its cells
+    again = from_normal(normal, terms, drawn.budget_terms(constants), constants)
     values = tf.concat([drawn.values[:, : -len(BUDGETS)], again[:, -len(BUDGETS) :]], 1)
     return plan(values, present, labels, constants)
 
@@ -67,7 +66,7 @@ def drawn_presence(density: TotalsDensity, labels: Tensor, prior: Tensor, choice
     def step(k: Tensor, missed: Tensor) -> tuple[Tensor, Tensor]:
         odds = density.presence_odds(missed, labels, prior, k[None])[0]
         empty = tf.cast(tf.gather(choice, k, axis=1) >= tf.sigmoid(odds), tf.float32)
-        return k + 1, missed - empty[:, None] * tf.one_hot(k, layers)
+        return k + 1, missed - empty[:, None] * tf.gather(tf.eye(layers), k)
 
     start = (tf.constant(0), tf.zeros_like(choice))
     present = 1 + tf.while_loop(lambda k, _: k < layers, step, start, maximum_iterations=layers)[1]
@@ -87,15 +86,15 @@ def drawn_totals(
     later = tf.cumsum(present, 1, reverse=True, exclusive=True)
 
     def draw(k: Tensor, drawn: Tensor, outputs: Tensor) -> Tensor:
-        weights, means, widths = (part[0] for part in mixture_of(outputs))
-        value = draw_mixture(weights, means, widths, choice[:, k], noise[:, k]) * tf.gather(known, k, axis=1)
-        return drawn + value[:, None] * tf.one_hot(k, density.totals)
+        uniform, normal, there = (tf.gather(numbers, k, axis=1) for numbers in (choice, noise, known))
+        value = draw_mixture(*mixture_of(outputs[0]), uniform, normal) * there
+        return drawn + value[:, None] * tf.gather(tf.eye(density.totals), k)
 
     def of_layer(k: Tensor, drawn: Tensor, share: Tensor, left: Tensor) -> tuple[Tensor, ...]:
         drawn = draw(k, drawn, density.of_layers(drawn, Layers(present, share, to_come), labels, k[None]))
-        taken = tf.where(later[:, k] > 0, share_taken(drawn, k), 1.0) * present[:, k]
-        held = left * taken
-        return k + 1, drawn, share + held[:, None] * tf.one_hot(k, density.layers_seen), left - held
+        taken = tf.where(tf.gather(later, k, axis=1) > 0, share_taken(drawn, k), 1.0)
+        held = left * taken * tf.gather(present, k, axis=1)
+        return k + 1, drawn, share + held[:, None] * tf.gather(tf.eye(density.layers_seen), k), left - held
 
     start = (tf.constant(0), tf.zeros_like(noise), tf.zeros_like(present), tf.ones_like(present[:, 0]))
     k, drawn, share, left = tf.while_loop(lambda k, *_: k < first, of_layer, start, maximum_iterations=first)
@@ -108,31 +107,36 @@ def drawn_totals(
     )[1]
 
 
-def from_normal(normal: Tensor, terms: Tensor, phases: Tensor, constants: Constants) -> Tensor:
+class Margins(NamedTuple):
+    """What the totals of N showers are like at their labels: scales and means (N, D), but that the budgets' depend on
+    more, and the quantiles of the residuals (N, D, QUANTILES).
+    """
+
+    mean: Tensor
+    scale: Tensor
+    quantiles: Tensor
+
+    @classmethod
+    def of(cls, terms: Tensor, constants: Constants) -> Margins:
+        quantiles = own_quantiles(terms, constants["quantiles"])
+        return cls(terms @ constants["mean"], scales(terms, constants), quantiles)
+
+    def values(self, normal: Tensor) -> Tensor:
+        """The totals (N, D) the `scores` of whose residuals are g, `normal` (N, D)."""
+        residual = tf.reduce_sum(interpolation(normal / QUANTILE_REACH, QUANTILES) * self.quantiles, -1)
+        return self.mean + self.scale * residual
+
+
+def from_normal(normal: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
     """The totals z, (N, D), of v: the inverse of `to_normal`."""
-    residual = _residuals(normal @ tf.transpose(constants["colouring"]), terms, constants["quantiles"])
-    return means(terms, phases, constants) + scales(terms, constants) * residual
+    of_budgets = tf.pad(budget_terms @ constants["mean_of_budgets"], [[0, 0], [normal.shape[1] - len(BUDGETS), 0]])
+    return Margins.of(terms, constants).values(normal @ tf.transpose(constants["colouring"])) + of_budgets
 
 
-def share_taken(normal: Tensor, number: Tensor, terms: Tensor, constants: Constants) -> Tensor:
+def share_taken(normal: Tensor, number: Tensor, margins: Margins, constants: Constants) -> Tensor:
     """The share (N,) of what reaches it that a layer but the last takes, by its `number` () and v (N, D) up to it."""
-    score = tf.reduce_sum(normal * tf.gather(constants["colouring"], number), 1, keepdims=True)
-    of_total = (tf.gather(constants[name], number[None], axis=-1) for name in ("mean", "scale", "quantiles"))
-    mean, scale, quantiles = of_total
-    value = terms @ mean + tf.exp(scale_terms(terms) @ scale) * _residuals(score, terms, quantiles)
-    return tf.sigmoid(value[:, 0])
-
-
-def _residuals(normal: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
-    """The residuals (N, D) whose `scores` are g, `normal` (N, D), by `quantiles` (ENERGIES, QUANTILES, D)."""
-    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
-    place = tf.clip_by_value((normal + QUANTILE_REACH) / step, 0.0, QUANTILES - 1.0)
-    left = tf.minimum(tf.floor(place), QUANTILES - 2.0)
-    flat = tf.reshape(tf.transpose(quantiles, [2, 1, 0]), [-1, ENERGIES])
-    start = tf.range(normal.shape[1], dtype=tf.int32) * QUANTILES + tf.cast(left, tf.int32)
-    energy = interpolation(terms[:, 1], ENERGIES)[:, None]
-    low, high = (tf.reduce_sum(tf.gather(flat, start + k) * energy, -1) for k in (0, 1))
-    return low + (place - left) * (high - low)
+    score = tf.linalg.matvec(normal, tf.gather(constants["colouring"], number))
+    return tf.sigmoid(Margins(*(tf.gather(part, number, axis=1) for part in margins)).values(score))
 
 
 def sharp(drawn: Drawn, densities: Sequence[NumberDensity], uniform: Tensor, constants: Constants) -> Drawn:
