@@ -74,17 +74,18 @@ class AutoregressiveConfig(FitConfig):
         return Autoregressive(geometry, width=self.width, labels=labels)
 
 
-# Likelihoods of a shower's totals and of its cells, for about 5, 17 and 84 minutes of one core.
+# Likelihoods of a shower's totals and of its cells, for about 5, 17 and 84 minutes of one core. With few steps, larger
+# ones learn more.
 CONFIGS |= {
     name: AutoregressiveConfig(
         model="autoregressive",
         batch=32,
         epochs=1_000_000,
         steps=steps,
-        learning_rate=3e-3,
+        learning_rate=rate,
         schedule="cosine",
         average=0.998,
         evaluation_steps=steps // 4,
     )
-    for name, steps in (("fast", 1_600), ("standard", 6_000), ("full", 30_000))
+    for name, steps, rate in (("fast", 1_600, 8e-3), ("standard", 6_000, 3e-3), ("full", 30_000, 3e-3))
 }
