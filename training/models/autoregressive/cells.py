@@ -84,8 +84,7 @@ def of_met(known: Tensor) -> Tensor:
 
 
 def place_inputs(away: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
-    """A cell's place as its density is given it, (R, PLACE), from its distances to the axis in cells: `away` (R, 2)
-    along x and y, `r` (R, 1).
+    """A cell's place as its density is given it, (R, PLACE): in cells, `away` (R, 2) and `r` (R, 1) from the axis.
 
     `slope` (R, 1) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     `log_area` (R, 1) is that of the cell over the mean.
@@ -103,8 +102,7 @@ def known(
     images: Sequence[tuple[Tensor, Tensor]], layer: Tensor, place: Tensor, constants: Constants, *,
     energy: Tensor, axis: Tensor, slope: Tensor, odd: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What the density of cells `place` (R,) of `layer` (R,) or () is given, (R, EVEN_INPUTS or ODD_INPUTS); and their
-    radii (R,).
+    """What the density of cells `place` (R,) of `layer` (R,) or () is given, (R, ..._INPUTS); and their radii (R,).
 
     `images` are the layer before, the one before that, and, of odd cells, their own, k layers in each: scaled energies,
     flat, with an empty cell after each layer, and where (R, k) in them the layers of each cell's shower begin. `energy`

@@ -215,9 +215,7 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
 
 
 def terms(value: Tensor, away: Tensor, depth: Tensor, constants: Constants) -> Tensor:
-    """What each hit adds to SUMS, (..., 12), nothing if it has no energy: of its distances (dx, dy, ring), `away` (...,
-    3), and its depth.
-    """
+    """What hits add to SUMS, (..., 12), nothing without energy: of dx, dy and ring, `away` (..., 3), and depth."""
     across, ring = tf.split(away, [2, 1], -1)
     energy, squares, around = value[..., None], tf.square(across), tf.square(ring)
     square = tf.reduce_sum(squares, -1, keepdims=True) + around

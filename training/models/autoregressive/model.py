@@ -126,25 +126,21 @@ class Autoregressive(ShowerModel):
           hits of a colour that are `expected` (N * L,); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
         """
-        recorded = Labels.of(batch, self._with)
-        hits, axis, sums, values, present = totals.described(batch, recorded, self._store)
-        labels = recorded.reflected(self._store.mesh)
-        terms = labels.terms(self._store)
-        blurred = totals.blurred(
-            values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), self._store
-        )
+        store, recorded = self._store, Labels.of(batch, self._with)
+        hits, axis, sums, values, present = totals.described(batch, recorded, store)
+        labels = recorded.reflected(store.mesh)
+        terms = labels.terms(store)
+        blurred = totals.blurred(values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), store)
         drawn = totals.Drawn(values, tf.reduce_sum(frame.column(sums, "energy"), 2), labels, terms)
-        planned = context.plan(self._off(values, terms, draws), present, labels, self._store).flat()
+        planned = context.plan(self._off(values, terms, draws), present, labels, store).flat()
         spent = self._spent_off(sums, draws)
         contexts = {
-            name: context.normalised(context.contexts_of(planned, sums, spent, odd=odd), self._store, odd=odd)
+            name: context.normalised(context.contexts_of(planned, sums, spent, odd=odd), store, odd=odd)
             for name, odd in (("even", False), ("odd", True))
         }
         return {
-            "normal": totals.to_normal(
-                blurred, totals.defined(present), terms, drawn.budget_terms(self._store), self._store
-            ),
-            **totals.training_rows(drawn, draws, self._store),
+            "normal": totals.to_normal(blurred, totals.defined(present), terms, drawn.budget_terms(store), store),
+            **totals.training_rows(drawn, draws, store),
             "there": present,
             "layer_share": drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True),
             "sums": sums,
@@ -152,8 +148,8 @@ class Autoregressive(ShowerModel):
             **contexts,
             "expected": planned.cells / len(_COLOURS),
             "axis": tf.stack([axis.x, axis.y], -1),
-            "slope": axis.offset[:, 3] + labels.slopes(self._store.mesh)[0],
-            "planes": cells.planes(hits, self._store),
+            "slope": axis.offset[:, 3] + labels.slopes(store.mesh)[0],
+            "planes": cells.planes(hits, store),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
             "colour": hits.colour,
             "value": hits.value,

@@ -239,9 +239,8 @@ class Drawn:
         return replace(self, values=blurred(self.values, self.terms, tf.reshape(noise, [-1, OFFSETS]), constants))
 
     def axis(self, constants: Constants) -> Axis:
-        layers = self.energy.shape[1]
-        offset = self.values[:, layers : layers + OFFSETS]
-        return axis_of(offset, self.labels, constants)
+        first = constants.mesh.layers
+        return axis_of(self.values[:, first : first + OFFSETS], self.labels, constants)
 
     def budget_terms(self, constants: Constants) -> Tensor:
         """Of the axes as they are, (N, number_of_budget_terms)."""
@@ -255,8 +254,8 @@ def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str,
     rows = {"noise": noise}
     for part, name in enumerate(PARTS):
         left = noise * tf.constant([1.0 - part, 1.0])
-        inputs = given_offset(copies.with_noise(left, constants), constants)
-        rows[f"{name}_given"] = tf.concat([inputs, noise[:, :part]], 1)
+        given = given_offset(copies.with_noise(left, constants), constants)
+        rows[f"{name}_given"] = tf.concat([given, noise[:, :part]], 1)
     return rows
 
 
