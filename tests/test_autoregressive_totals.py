@@ -59,6 +59,12 @@ def test_totals_by_hand() -> None:
     assert found.shape[1] == totals.number_of_totals(LAYERS)
 
 
+def _drawn(normal: Any, terms: Any, budget_terms: Any, store: Any) -> Any:
+    """The totals (N, D) of v."""
+    mean = totals.means(terms, budget_terms, store)
+    return from_normal(normal, Margins.of(terms, store)._replace(mean=mean), store)
+
+
 def test_totals_are_themselves_again(model: Autoregressive) -> None:
     """Of showers of the train split, which lie within the quantiles, and of numbers that are drawn."""
     store = model.networks["constants"]
@@ -69,11 +75,11 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     every = tf.ones_like(values)
     given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, every, *given)
-    again = from_normal(normal, *given).numpy()
+    again = _drawn(normal, *given).numpy()
     spread = values.numpy().std(0)
     assert (np.abs(again - values) / spread).max() < 1e-3
     drawn = np.random.default_rng(1).normal(size=normal.shape).astype(np.float32)
-    there = totals.to_normal(from_normal(tf.constant(drawn), *given), every, *given).numpy()
+    there = totals.to_normal(_drawn(tf.constant(drawn), *given), every, *given).numpy()
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
@@ -145,7 +151,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
         assert inside.mean() > 0.3
         np.testing.assert_allclose(own[inside], held[inside, layer], rtol=5e-3, atol=1e-5)
         left = left - own
-    again = from_normal(tf.constant(normal), *given).numpy()
+    again = _drawn(tf.constant(normal), *given).numpy()
     away = np.abs(again - values.numpy())[known > 0] / np.broadcast_to(values.numpy().std(0), known.shape)[known > 0]
     assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped
 
@@ -230,7 +236,7 @@ def _copula_of_one(values: Any, labels: Any, log_energies: float) -> dict[str, t
 def _from_normal(scores: Any, labels: Any, store: Any) -> Any:
     """The total (N, 1) of its normal score (N, 1)."""
     normal, given = (tf.constant(each, tf.float32) for each in (np.pad(scores, _BUDGETS), labels))
-    return from_normal(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
+    return _drawn(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
 
 
 def test_quantiles_follow_the_energy() -> None:

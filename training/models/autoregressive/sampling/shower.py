@@ -22,7 +22,7 @@ from training.models.autoregressive.totals import (
     given_offset,
     interpolation,
     layers_of,
-    number_of_budget_terms,
+    means,
     number_of_totals,
     own_quantiles,
     scales,
@@ -44,17 +44,18 @@ def drawn_plan(networks: Mapping[str, Any], labels: Labels, noise: Tensor) -> Pl
     number = number_of_totals(layers)
     choice, one, two, presence, offset = tf.split(noise, [number, number, number, layers, 3 * OFFSETS], 1)
     terms = labels.terms(constants)
-    inputs = label_inputs(terms)
+    inputs, margins = label_inputs(terms), Margins.of(terms, constants)
     present = drawn_presence(density, inputs, constants["presence"], presence)
     normal = drawn_totals(
         density, present, defined(present), inputs, choice=choice, noise=box_muller(one, two)[0],
-        share_taken=partial(share_taken, margins=Margins.of(terms, constants), constants=constants),
+        share_taken=partial(share_taken, margins=margins, constants=constants),
     )  # fmt: skip
-    values = from_normal(normal, terms, tf.zeros([1, number_of_budget_terms(layers)]), constants)
+    values = from_normal(normal, margins, constants)
     drawn = Drawn(values, layers_of(values, present, labels.energy_gev)[0], labels, terms)
     drawn = sharp(drawn, [networks[part] for part in PARTS], offset, constants)
     # the budgets depend on the layers, and on where the axis is in its cells
-    again = from_normal(normal, terms, drawn.budget_terms(constants), constants)
+    mean = means(terms, drawn.budget_terms(constants), constants)
+    again = from_normal(normal, margins._replace(mean=mean), constants)
     values = tf.concat([drawn.values[:, : -len(BUDGETS)], again[:, -len(BUDGETS) :]], 1)
     return plan(values, present, labels, constants)
 
@@ -108,8 +109,8 @@ def drawn_totals(
 
 
 class Margins(NamedTuple):
-    """What the totals of N showers are like at their labels: scales and means (N, D), but that the budgets' depend on
-    more, and the quantiles of the residuals (N, D, QUANTILES).
+    """What the totals of N showers are like at their labels: means and scales (N, D), and the quantiles of the
+    residuals (N, D, QUANTILES). The means of the budgets depend on more: `totals.means` has them.
     """
 
     mean: Tensor
@@ -127,10 +128,9 @@ class Margins(NamedTuple):
         return self.mean + self.scale * residual
 
 
-def from_normal(normal: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
-    """The totals z, (N, D), of v: the inverse of `to_normal`."""
-    of_budgets = tf.pad(budget_terms @ constants["mean_of_budgets"], [[0, 0], [normal.shape[1] - len(BUDGETS), 0]])
-    return Margins.of(terms, constants).values(normal @ tf.transpose(constants["colouring"])) + of_budgets
+def from_normal(normal: Tensor, margins: Margins, constants: Constants) -> Tensor:
+    """The totals z, (N, D), of v: the inverse of `to_normal`, if the margins have all `totals.means`."""
+    return margins.values(normal @ tf.transpose(constants["colouring"]))
 
 
 def share_taken(normal: Tensor, number: Tensor, margins: Margins, constants: Constants) -> Tensor:
