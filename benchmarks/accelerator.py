@@ -29,8 +29,22 @@ jax.config.update("jax_enable_x64", val=True)  # the counter of steps has 64 bit
 
 def program_of(folder: Path, inputs: list[Any], about: dict[str, Any]) -> Any:
     """The program as a function of (arguments, variables), which gives its result and the variables after it."""
+    called = exported(folder / "program.mlir.gz", inputs, about["arguments"], about)
+
+    def program(arguments: list[jax.Array], variables: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
+        result, *new = called.call(*arguments, *variables)
+        after = list(variables)
+        for number, value in zip(about["changed"], new, strict=True):
+            after[number] = value
+        return result, after
+
+    return jax.jit(program, donate_argnums=1)
+
+
+def exported(file: Path, inputs: list[Any], arguments: int, about: dict[str, Any]) -> jax.export.Exported:
+    """The program in `file`, of so many arguments and then variables: its result, and the variables that it changes."""
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in inputs]
-    variables = shapes[about["arguments"] :]
+    variables = shapes[arguments:]
     shape, dtype = about["result"]
     outputs = [jax.ShapeDtypeStruct(tuple(shape), dtype), *(variables[number] for number in about["changed"])]
 
@@ -38,16 +52,7 @@ def program_of(folder: Path, inputs: list[Any], about: dict[str, Any]) -> Any:
         return tuple(jnp.zeros(each.shape, each.dtype) for each in outputs)
 
     stand_in = jax.export.export(jax.jit(alike, keep_unused=True))(*shapes)
-    exported = dataclasses.replace(stand_in, mlir_module_serialized=stablehlo(folder / "program.mlir.gz"))
-
-    def program(arguments: list[jax.Array], variables: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
-        result, *new = exported.call(*arguments, *variables)
-        after = list(variables)
-        for number, value in zip(about["changed"], new, strict=True):
-            after[number] = value
-        return result, after
-
-    return jax.jit(program, donate_argnums=1)
+    return dataclasses.replace(stand_in, mlir_module_serialized=stablehlo(file))
 
 
 def stablehlo(file: Path) -> bytes:

@@ -59,10 +59,14 @@ def forms(name: str) -> Iterator[None]:
         yield
 
 
-def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Path, *, compared: int) -> None:
-    """Write `function` of the tensors of each of `calls`, and what `compared` of these calls give in turn."""
+def program_of(
+    function: Callable[..., tf.Tensor], specs: Sequence[tf.TensorSpec]
+) -> tuple[bytes, list[tf.Variable], list[int], list[Any]]:
+    """The zipped StableHLO of `function` of tensors like `specs`, then of the variables that it reads.
+
+    The variables; the numbers of those that it changes; shape and type of its result.
+    """
     compiled = tf.function(function, jit_compile=True, autograph=False)
-    specs = [tf.TensorSpec(value.shape, value.dtype) for value in calls[0]]
     graph = compiled.get_concrete_function(*specs).graph
     handles = {id(each.handle): each for each in graph.variables}
     variables = [handles[id(outer)] for outer, _ in graph.captures]
@@ -74,19 +78,27 @@ def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Pa
             stage="stablehlo_serialized", device_name="/device:CPU:0"
         )
     (result,) = graph.outputs
+    return gzip.compress(program), variables, changed, [list(result.shape), result.dtype.name]
+
+
+def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Path, *, compared: int) -> None:
+    """Write `function` of the tensors of each of `calls`, and what `compared` of these calls give in turn."""
+    specs = [tf.TensorSpec(value.shape, value.dtype) for value in calls[0]]
+    program, variables, changed, result = program_of(function, specs)
     about = {
         "arguments": len(specs),
         "showers": int(specs[0].shape[0]),
         "changed": changed,
-        "result": [list(result.shape), result.dtype.name],
+        "result": result,
         "variables": [[each.name, list(each.shape), each.dtype.name] for each in variables],
     }
     output.mkdir(parents=True, exist_ok=True)
     (output / "about.json").write_text(json.dumps(about))
-    (output / "program.mlir.gz").write_bytes(gzip.compress(program))
+    (output / "program.mlir.gz").write_bytes(program)
     _write(output / "calls.npz", [value.numpy() for call in calls for value in call])
     if sum(each.dtype.size * math.prod(each.shape) for each in variables) < _KEPT_BYTES:
         _write(output / "before.npz", [each.numpy() for each in variables])
+    compiled = tf.function(function, jit_compile=True, autograph=False)
     _write(output / "results.npz", [compiled(*call).numpy() for call in calls[:compared]])
     _write(output / "after.npz", [variables[number].numpy() for number in changed] if compared else [])
 

@@ -221,15 +221,41 @@ def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
 
 
 def _rates(steps: int, **more: Any) -> list[float]:
-    """The rate at each of `steps` steps of ten an epoch, from the second of the two updates of a step."""
+    """The rate at each of `steps` steps of ten an epoch."""
     rate = LearningRate(
         named_config("small", epochs=10, learning_rate=0.01, **more),
         global_batch=256,
         total_steps=100,
         steps_an_epoch=10,
-        updates_a_step=2,
     )
-    return [float(rate(tf.constant(2 * step + 1))) for step in range(steps)]
+    return [float(rate(tf.constant(step))) for step in range(steps)]
+
+
+class Linear(Tiny):
+    """Its loss has a gradient that does not depend on its weights."""
+
+    def answer(self, cells: Any) -> Any:
+        return keras.layers.Dense(1)(cells)
+
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(learning_rate)
+
+    def _losses(self, view: Any, draws: Any) -> Any:
+        found = self.networks["generator"](view["cells"])[:, 0]
+        return {"square": found, "noise": 0.0 * found}
+
+
+def test_both_updates_of_a_step_have_its_rate(dataset: Path) -> None:
+    changes = {}
+    for schedule in ("constant", "exponential"):
+        engine = _engine(dataset, Linear, schedule=schedule)
+        batches, weights = iter(engine.batches()), [engine.state()["network/generator/0"]]
+        for _ in range(3):
+            engine.run(batches, 1)
+            weights.append(engine.state()["network/generator/0"])
+        changes[schedule] = np.diff(weights, axis=0)
+    ratios = changes["exponential"].sum((1, 2)) / changes["constant"].sum((1, 2))
+    np.testing.assert_allclose(ratios, 0.01 ** (np.arange(3) / engine.last_step), rtol=1e-3)
 
 
 def test_learning_rates() -> None:

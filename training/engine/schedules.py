@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import keras
 import tensorflow as tf
 
 from training.models.config import FitConfig
@@ -12,11 +11,10 @@ from training.models.config import FitConfig
 _END = 0.01  # what the falling schedules end at, as a share of the full learning rate
 
 
-class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
+class LearningRate:
     """The learning rate of `config` over `total_steps` steps of `global_batch` showers each.
 
-    An optimizer counts its updates, of which a step has `updates_a_step`; all updates of a step have one rate. It rises
-    over `warm_up_steps` at least, whatever the config says.
+    It rises over `warm_up_steps` at least, whatever the config says.
     """
 
     def __init__(
@@ -26,7 +24,6 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
         global_batch: int,
         total_steps: int,
         steps_an_epoch: int,
-        updates_a_step: int,
         warm_up_steps: int = 0,
     ) -> None:
         scale = global_batch / config.linear_scaling if config.linear_scaling else 1.0
@@ -34,17 +31,16 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
         self._schedule = config.schedule
         self._warm_up = max(round(config.warm_up_epochs * steps_an_epoch), warm_up_steps)
         self._falling = max(total_steps - self._warm_up, 1)
-        self._updates = updates_a_step
 
-    def __call__(self, updates: tf.Tensor) -> tf.Tensor:
-        """The rate of the update after `updates` updates; a scalar, float32."""
-        step = tf.cast(updates // self._updates, tf.float32)
+    def __call__(self, done: tf.Tensor) -> tf.Tensor:
+        """The rate of the step after so many that are done; a scalar, float32."""
+        step = tf.cast(done, tf.float32)
         rising = (step + 1.0) / max(self._warm_up, 1)
-        done = tf.clip_by_value((step - self._warm_up) / self._falling, 0.0, 1.0)
+        fallen = tf.clip_by_value((step - self._warm_up) / self._falling, 0.0, 1.0)
         if self._schedule == "cosine":
-            falling = _END + (1.0 - _END) * 0.5 * (1.0 + tf.cos(math.pi * done))
+            falling = _END + (1.0 - _END) * 0.5 * (1.0 + tf.cos(math.pi * fallen))
         elif self._schedule == "exponential":
-            falling = tf.pow(_END, done)
+            falling = tf.pow(_END, fallen)
         else:
-            falling = tf.ones_like(done)
+            falling = tf.ones_like(fallen)
         return self.full * tf.where(step < self._warm_up, rising, falling)

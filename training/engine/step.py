@@ -60,7 +60,10 @@ class Engine:
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = last_step(config, self.steps_an_epoch)
         self.showers = manifest.count("train")
-        self._warm_up_steps = min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0
+        self._rate = LearningRate(
+            config, global_batch=self.global_batch, total_steps=self.last_step, steps_an_epoch=self.steps_an_epoch,
+            warm_up_steps=min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0,
+        )  # fmt: skip
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
@@ -144,7 +147,7 @@ class Engine:
 
     def learning_rate(self) -> float:
         """The rate of the coming step."""
-        return float(self.optimizers[self.model.phases[0].network].learning_rate)
+        return float(self._rate(self._step))
 
     def state(self) -> State:
         """All that a training needs to be resumed: a copy of every variable, by name."""
@@ -170,12 +173,8 @@ class Engine:
         return variables
 
     def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
-        updates = sum(phase.network == network for phase in self.model.phases)
-        rate = LearningRate(
-            self.config, global_batch=self.global_batch, total_steps=self.last_step,
-            steps_an_epoch=self.steps_an_epoch, updates_a_step=updates, warm_up_steps=self._warm_up_steps,
-        )  # fmt: skip
-        optimizer = self.model.optimizer(network, rate, self.showers)
+        # one rate for all updates of a step: a schedule is traced anew for every weight
+        optimizer = self.model.optimizer(network, lambda: self._rate_of_step, self.showers)
         # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         if self.config.precision == "float16":
@@ -200,6 +199,7 @@ class Engine:
         Losses are divided by the global batch, so that sums over replicas are means.
         """
         view, key = self.view_of(batch)
+        self._rate_of_step = self._rate(self._step)
         trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
         reported: list[tf.Tensor] = []
         for number, phase in enumerate(self.model.phases, 1):
