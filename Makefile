@@ -38,7 +38,7 @@ demo-vortex: install  ## train on simulated flows, roll out a vortex street and 
 
 # What TensorFlow traces and compiles stays until its process ends: each group of files has a process of its own.
 JOBS ?= 2
-GROUPS := 20
+GROUPS := 24
 test: install  ## run the tests, in groups of files, JOBS at a time
 	$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync --keep-going $(addprefix test-group-,$(shell seq $(GROUPS)))
 

@@ -104,7 +104,10 @@ class Model(ABC):
     # Training
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
-        """A new optimizer for the network of that name, which is trained on so many `showers`."""
+        """A new optimizer for the network of that name, which is trained on so many `showers`.
+
+        `learning_rate` is a function without arguments that gives the rate of the step, as Keras's optimizers take it.
+        """
         return keras.optimizers.Adam(learning_rate)
 
     @abstractmethod
