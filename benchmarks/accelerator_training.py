@@ -3,9 +3,10 @@
     python benchmarks/accelerator_training.py DIR [DIR ...] --output RESULTS [--limit SECONDS]
 
 Needs JAX and NumPy alone, and `accelerator.py` beside it. A training is one loop on the device, in which each step
-takes its showers from the lists of hits that are there; an epoch is a new order of all. After each quarter the losses
-on the validation split are computed, with the averages of the weights. RESULTS/DIR/SEED.npz has the averages that were
-best. No training begins after `--limit`.
+takes its showers from the lists of hits that are there; an epoch is a new order of all, without those that do not fill
+a batch. After each quarter the losses on the validation split, but for the showers that do not fill a batch, are
+computed with the averages of the weights. RESULTS/DIR/SEED.npz has the averages that were best. No training begins
+after `--limit`, compilation included.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-# of many small products, none of which is worth a choice among forms that takes minutes
+# The programs have many small products; XLA's choice among forms of them takes minutes.
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
 
 import jax
@@ -28,10 +29,11 @@ import numpy as np
 from accelerator import exported
 
 _EVALUATIONS, _CALLS = 4, 2  # evaluations of a training, and calls from one to the next
+_BEGAN = time.perf_counter()
 
 
 def say(*words: Any) -> None:
-    print(f"[{time.perf_counter():.0f}]", *words, flush=True)
+    print(f"[{time.perf_counter() - _BEGAN:.0f} s]", *words, flush=True)
 
 
 def showers_of(folder: Path, split: str, names: list[str], longest: int) -> dict[str, Any]:
@@ -127,7 +129,8 @@ class Training:
         order = np.concatenate([random.permutation(self.showers)[:an_epoch] for _ in range(epochs)]).astype(np.int32)
         order = order[: about["steps"] * about["batch"]].reshape(-1, self.chunk, about["batch"])
         variables = [jnp.asarray(state[name]) for name in names]
-        began, totals, best = time.perf_counter(), [], np.inf
+        began, totals, best, step = time.perf_counter(), [], np.inf, 0
+        kept: dict[str, Any] = {}
         for number, rows in enumerate(order, 1):
             variables = self.steps(variables, self.train, jnp.asarray(rows), np.int32(seed))
             if number % _CALLS:
@@ -141,10 +144,11 @@ class Training:
             totals.append(f"{losses.sum():.2f}")
             if losses.sum() < best:
                 best, step = losses.sum(), number * self.chunk
-                kept: dict[str, Any] = {name: np.asarray(now[name]) for name in averages.values()}
+                kept = {name: np.asarray(now[name]) for name in averages.values()}
         seconds = time.perf_counter() - began
-        output.mkdir(parents=True, exist_ok=True)
-        np.savez_compressed(output / f"{seed}.npz", step=step, **kept)
+        if kept:  # else no loss was a finite number
+            output.mkdir(parents=True, exist_ok=True)
+            np.savez_compressed(output / f"{seed}.npz", step=step, **kept)
         say(f"{self.folder.name} {seed}: {seconds:.1f} s, {1e3 * seconds / about['steps']:.2f} ms a step,", *totals)
 
 
@@ -155,7 +159,6 @@ def main() -> None:
     command.add_argument("--limit", type=float, metavar="S", default=np.inf)
     options = command.parse_args()
     say(jax.devices())
-    began = time.perf_counter()
     trainings = [Training(folder) for folder in options.folders]
     threads = [threading.Thread(target=training.compile) for training in trainings]
     for thread in threads:
@@ -166,7 +169,7 @@ def main() -> None:
             say(f"{training.folder.name}: {str(training.failure)[:500]}")
             continue
         for file in sorted(training.folder.glob("weights_*.npz")):
-            if time.perf_counter() - began < options.limit:
+            if time.perf_counter() - _BEGAN < options.limit:
                 training.run(int(file.stem.split("_")[1]), options.output / training.folder.name)
             else:
                 say(f"{training.folder.name}: no time for {file.stem}")

@@ -59,14 +59,13 @@ def forms(name: str) -> Iterator[None]:
         yield
 
 
-def program_of(
-    function: Callable[..., tf.Tensor], specs: Sequence[tf.TensorSpec]
+def stablehlo_of(
+    compiled: Any, specs: Sequence[tf.TensorSpec]
 ) -> tuple[bytes, list[tf.Variable], list[int], list[Any]]:
-    """The zipped StableHLO of `function` of tensors like `specs`, then of the variables that it reads.
+    """The zipped StableHLO of a function of tensors like `specs`, then of the variables that it reads.
 
     The variables; the numbers of those that it changes; shape and type of its result.
     """
-    compiled = tf.function(function, jit_compile=True, autograph=False)
     graph = compiled.get_concrete_function(*specs).graph
     handles = {id(each.handle): each for each in graph.variables}
     variables = [handles[id(outer)] for outer, _ in graph.captures]
@@ -84,7 +83,8 @@ def program_of(
 def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Path, *, compared: int) -> None:
     """Write `function` of the tensors of each of `calls`, and what `compared` of these calls give in turn."""
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in calls[0]]
-    program, variables, changed, result = program_of(function, specs)
+    compiled = tf.function(function, jit_compile=True, autograph=False)
+    program, variables, changed, result = stablehlo_of(compiled, specs)
     about = {
         "arguments": len(specs),
         "showers": int(specs[0].shape[0]),
@@ -98,7 +98,6 @@ def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Pa
     _write(output / "calls.npz", [value.numpy() for call in calls for value in call])
     if sum(each.dtype.size * math.prod(each.shape) for each in variables) < _KEPT_BYTES:
         _write(output / "before.npz", [each.numpy() for each in variables])
-    compiled = tf.function(function, jit_compile=True, autograph=False)
     _write(output / "results.npz", [compiled(*call).numpy() for call in calls[:compared]])
     _write(output / "after.npz", [variables[number].numpy() for number in changed] if compared else [])
 

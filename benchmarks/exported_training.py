@@ -2,12 +2,12 @@
 
     python benchmarks/exported_training.py write --dataset DATASET --config standard --seeds 1 2 3 --output DIR
     python accelerator_training.py DIR --output RESULTS        (there)
-    python benchmarks/exported_training.py models DIR --results RESULTS --dataset DATASET --output MODELS
+    python benchmarks/exported_training.py models RESULTS/DIR/*.npz --dataset DATASET --output MODELS
 
 `write` leaves in DIR what the accelerator needs: the engine's own step, and the losses of an evaluation without its
 generation, as StableHLO; the weights that each seed begins with; the showers of the train and validation splits as
 lists of hits, whose energies are rounded by 1e-5 of themselves at most, since that is less to copy. `models` makes
-MODELS/SEED of the weights that come back, with the files that `training fit` leaves.
+MODELS/SEED of the weights that come back: a model that generates, whose card has no losses and no times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
 import tensorflow as tf
-from exported_step import forms, program_of
+from exported_step import forms, stablehlo_of
 
 from calopipe.errors import run_command
 from preprocessing.dataset import read_manifest
@@ -81,7 +81,7 @@ def losses_of(engine: Engine, names: Sequence[str]) -> Callable[..., tf.Tensor]:
 def write(dataset: Path, config: FitConfig, seeds: Sequence[int], output: Path) -> None:
     """Leave in `output` what `accelerator_training.py` needs."""
     manifest = read_manifest(dataset)
-    output.mkdir(parents=True, exist_ok=True)
+    output.mkdir(parents=True)
     with forms("gpu"):
         engine = Engine(config, dataset, manifest, make_strategy("one-device"), compiled=False)
     first = next(iter(ordered_batches(dataset, manifest, "train", batch=1, decode=engine.model.decode)))
@@ -95,7 +95,6 @@ def write(dataset: Path, config: FitConfig, seeds: Sequence[int], output: Path) 
         "batch": config.batch,
         "evaluated": _EVALUATED,
         "steps": config.steps,
-        "losses": list(engine.model.weights),
         "averages": _averages(engine.model),
         "shapes": {name: [list(array.shape), array.dtype.name] for name, array in state.items()},
     }
@@ -103,7 +102,8 @@ def write(dataset: Path, config: FitConfig, seeds: Sequence[int], output: Path) 
     for name, (make, showers) in functions.items():
         shapes = {key: [showers, longest] if key in {"cell", "value"} else [showers] for key in names}
         specs = [tf.TensorSpec(shapes[key], first[key].dtype) for key in names]
-        program, variables, changed, result = program_of(make(engine, names), [tf.TensorSpec([], tf.int32), *specs])
+        compiled = tf.function(make(engine, names), jit_compile=True, autograph=False)
+        program, variables, changed, result = stablehlo_of(compiled, [tf.TensorSpec([], tf.int32), *specs])
         (output / f"{name}.mlir.gz").write_bytes(program)
         about[f"{name}_program"] = {
             "variables": [of_handle[id(each.handle)] for each in variables],
@@ -170,7 +170,7 @@ def models(dataset: Path, config: FitConfig, results: Sequence[Path], output: Pa
         evaluator.take_over(state)
         evaluation = evaluator.evaluate()
         checkpoints.mark(step, evaluator.score(evaluation))
-        write_model(place, checkpoints, evaluator, request, steps=step, warm_start=None)
+        write_model(place, checkpoints, evaluator, request, steps=own.steps, warm_start=None)
         losses = " ".join(f"{name} {value:.2f}" for name, value in evaluation.losses.items())
         print(f"{place}: step {step}: {losses}", flush=True)
 

@@ -58,8 +58,8 @@ class Unreached(Tiny):
             for head, phase in enumerate(self.phases)
         )
 
-    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(0.1, momentum=0.9, weight_decay=0.01)
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(learning_rate, momentum=0.9, weight_decay=0.01)
 
     def _of_head(self, head: int, view: Batch, draws: Draws) -> Losses:
         error = self.networks["generator"](view["cells"], training=True)[head][:, 0] - view["energy_gev"] / 100.0
@@ -76,8 +76,8 @@ class Overflowing(Tiny):
         first, second = self.phases
         self.phases = (replace(first, weights={"square": 2.0**25, "noise": 0.0}), second)
 
-    def optimizer(self, *_: Any) -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(0.1, momentum=0.9)
+    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
+        return keras.optimizers.SGD(learning_rate, momentum=0.9)
 
 
 MODELS = (Overflowing, Frozen, Spectral, Unreached, Normalised)
@@ -95,7 +95,7 @@ def main(dataset: Path, output: Path) -> None:
             ("two", "mirrored", 8, False),
             ("xla", "mirrored", 8, True),
         ):
-            config = tiny(model, strategy=strategy, batch=batch, precision=model.precision)
+            config = tiny(model, strategy=strategy, batch=batch, precision=model.precision, learning_rate=0.1)
             engine = Engine(config, dataset, read_manifest(dataset), strategies[strategy], compiled=compiled)
             weights = engine.model.networks["generator"].weights
             before = [weight.numpy() for weight in weights]

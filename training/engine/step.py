@@ -64,6 +64,7 @@ class Engine:
             config, global_batch=self.global_batch, total_steps=self.last_step, steps_an_epoch=self.steps_an_epoch,
             warm_up_steps=min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0,
         )  # fmt: skip
+        self._rate_of_step = tf.zeros([])  # in the graph that is traced; that of the last replica, as all are equal
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
@@ -199,7 +200,8 @@ class Engine:
         Losses are divided by the global batch, so that sums over replicas are means.
         """
         view, key = self.view_of(batch)
-        self._rate_of_step = self._rate(self._step)
+        with tf.name_scope("optimizer"):
+            self._rate_of_step = self._rate(self._step)
         trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
         reported: list[tf.Tensor] = []
         for number, phase in enumerate(self.model.phases, 1):

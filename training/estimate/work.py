@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from training.engine.exchange import averaged, statistics
@@ -79,8 +78,7 @@ def _state(model: Model, config: FitConfig, trained: Iterable[str]) -> float:
     """Bytes of all weights, of the optimizers and of the averages."""
     total = _bytes(weight for network in model.networks.values() for weight in network.weights)
     for name in trained:
-        scheduled = keras.optimizers.schedules.ExponentialDecay(config.learning_rate, 1, 1.0)  # no variable, as ours
-        optimizer = model.optimizer(name, scheduled, 1)
+        optimizer = model.optimizer(name, lambda: config.learning_rate, 1)
         optimizer.build(model.networks[name].trainable_variables)
         total += _bytes(optimizer.variables)
     if config.average:
