@@ -48,7 +48,7 @@ _DROPPED = np.uint32(0x7F)  # bits of an energy
 
 
 class _NoShowers:
-    """In place of the sampler, whose loops StableHLO does not have."""
+    """In place of the sampler: losses need no showers."""
 
     def showers(self, *_: Any) -> tf.Tensor:
         return tf.zeros([1])
