@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from accelerator import exported
 
-_EVALUATIONS, _CALLS = 4, 2  # evaluations of a training, and calls from one to the next
+_EVALUATIONS = 4  # of a training; what the steps have more than a multiple of this is left out
 _BEGAN = time.perf_counter()
 
 
@@ -97,8 +97,8 @@ class Training:
             name: jnp.asarray(array.reshape(batches, about["evaluated"], *array.shape[1:]))
             for name, array in whole.items()
         }
-        self.chunk = about["steps"] // (_EVALUATIONS * _CALLS)
-        order = jax.ShapeDtypeStruct((self.chunk, about["batch"]), np.int32)
+        self.between = about["steps"] // _EVALUATIONS
+        order = jax.ShapeDtypeStruct((self.between, about["batch"]), np.int32)
         variables = {
             name: [shapes[each] for each in about[f"{name}_program"]["variables"]] for name in ("step", "losses")
         }
@@ -127,14 +127,12 @@ class Training:
         random, an_epoch = np.random.default_rng(seed), self.showers // about["batch"] * about["batch"]
         epochs = -(-about["steps"] * about["batch"] // an_epoch)
         order = np.concatenate([random.permutation(self.showers)[:an_epoch] for _ in range(epochs)]).astype(np.int32)
-        order = order[: about["steps"] * about["batch"]].reshape(-1, self.chunk, about["batch"])
+        order = order[: _EVALUATIONS * self.between * about["batch"]].reshape(_EVALUATIONS, -1, about["batch"])
         variables = [jnp.asarray(state[name]) for name in names]
         began, totals, best, step = time.perf_counter(), [], np.inf, 0
         kept: dict[str, Any] = {}
         for number, rows in enumerate(order, 1):
             variables = self.steps(variables, self.train, jnp.asarray(rows), np.int32(seed))
-            if number % _CALLS:
-                continue
             now = dict(zip(names, variables, strict=True))
             seen = [
                 jnp.asarray(now.get(averages.get(name, name), state[name]))
@@ -143,7 +141,7 @@ class Training:
             losses = np.asarray(self.evaluate(seen, self.watched), np.float64) / self.watched_showers
             totals.append(f"{losses.sum():.2f}")
             if losses.sum() < best:
-                best, step = losses.sum(), number * self.chunk
+                best, step = losses.sum(), number * self.between
                 kept = {name: np.asarray(now[name]) for name in averages.values()}
         seconds = time.perf_counter() - began
         if kept:  # else no loss was a finite number
