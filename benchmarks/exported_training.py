@@ -43,7 +43,7 @@ from training.run.evaluations import CHOSEN_BY
 from training.seen import seen_after, write_seen
 
 _EVALUATED = 32  # showers a call of the losses
-_SHOWERS_A_FILE, _HITS_ROUNDED = 4000, 128
+_SHOWERS_A_FILE = 4000
 _DROPPED = np.uint32(0x7F)  # bits of an energy
 
 
@@ -85,7 +85,7 @@ def write(dataset: Path, config: FitConfig, seeds: Sequence[int], output: Path) 
     with forms("gpu"):
         engine = Engine(config, dataset, manifest, make_strategy("one-device"), compiled=False)
     first = next(iter(ordered_batches(dataset, manifest, "train", batch=1, decode=engine.model.decode)))
-    longest = -(-max(manifest.most_hits[name] for name in ("train", CHOSEN_BY)) // _HITS_ROUNDED) * _HITS_ROUNDED
+    longest = max(manifest.most_hits[name] for name in ("train", CHOSEN_BY))
     names = sorted(first)
     state = engine.state()
     of_handle = {id(variable.handle): name for name, variable in engine._variables().items()}
