@@ -11,7 +11,7 @@ from scipy.special import ndtri
 from scipy.stats import rankdata
 
 from training.models.autoregressive import frame, totals
-from training.models.autoregressive.constants import _some
+from training.models.autoregressive.constants import _some, radius_of
 from training.models.autoregressive.copula import _about_energies, copula, mean_and_scale
 
 _KNOTS = np.linspace(-4, 4, 129)
@@ -186,3 +186,21 @@ def test_the_deposits_of_reference_are_those_of_all_batches() -> None:
     constants = new_model().networks["constants"]
     assert float(constants["deposit"]) == pytest.approx(np.median(cells[cells > 0]), rel=1e-6)
     assert float(constants["least"]) == cells[cells > 0].min()
+
+
+def test_a_radius_holds_its_share_of_the_energy_or_lies_between_two_rings() -> None:
+    rng = np.random.default_rng(3)
+    radius, energy = rng.exponential(size=(2, 5000))
+    for share in (0.5, 0.9):
+        found = radius_of(share, radius, energy)
+        assert energy[radius < found].sum() / energy.sum() == pytest.approx(share, abs=1e-3)
+    rings, beam_in_a_cell = (0.5, 1.5, 2.5, 3.5), (0.1, 1.0, 2**0.5, 2.0)
+    for share, places, between in ((0.5, rings, (0, 1)), (0.9, rings, (1, 2)), (0.5, beam_in_a_cell, (0, 1))):
+        place = np.array(places)[rng.choice(4, 5000, p=[0.7, 0.17, 0.1, 0.03])]
+        found = radius_of(share, place + 0.03 * rng.normal(size=5000), energy)
+        low, high = (places[number] for number in between)
+        assert low + 0.12 < found < high - 0.12
+        assert energy[place > found].sum() / energy.sum() == pytest.approx(1 - share, rel=0.55)
+    place = np.array(rings)[rng.choice(4, 5000, p=[0.9, 0.06, 0.03, 0.01])]  # none near it has about half beyond it
+    assert radius_of(0.5, place + 0.03 * rng.normal(size=5000), energy) == pytest.approx(0.5, abs=0.1)
+    assert radius_of(0.5, np.array([0.3]), np.array([1.0])) == pytest.approx(0.3)

@@ -256,7 +256,7 @@ def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Gene
 
     def of_another_version(document: Any) -> None:
         said = document["__metadata__"]
-        said["calopipe_export"] = json.dumps(json.loads(said["calopipe_export"]) | {"schema_version": 4})
+        said["calopipe_export"] = json.dumps(json.loads(said["calopipe_export"]) | {"schema_version": 5})
 
     begin, end = (8 + length + each for each in header["mesh.short_side"]["data_offsets"])
     first, last = (8 + length + each for each in header["mesh.spare"]["data_offsets"])

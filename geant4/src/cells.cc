@@ -59,8 +59,7 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
                      const Images& images) {
   share(density, contexts);
   const std::size_t blocks = (places.size() + kRows - 1) / kRows;
-  constexpr int kOfPlace = kSharesBefore + kPlaceNumbers;
-  const int inputs = density.cell_in.inputs, neighbours = inputs - kOfPlace;
+  const int inputs = density.cell_in.inputs, of_place = frame.mesh.of_place(), neighbours = inputs - of_place;
   features_.resize(blocks * kRows * wide_);
   where.resize(places.size());
   values_.resize(size(inputs * kRows));
@@ -76,14 +75,14 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
       std::copy(shared_.begin(), shared_.end(), into + r * wide_);
     }
     const int count = gather(frame, images, rows, neighbours);
-    for (int k = 0; k < kOfPlace; ++k) which_[size(count + k)] = neighbours + k;
+    for (int k = 0; k < of_place; ++k) which_[size(count + k)] = neighbours + k;
     for (std::size_t r = 0; r < kRows; ++r) {
       const Distance& distance = where[std::min(first + r, places.size() - 1)];
-      float* of_place = values_.data() + size(count) * kRows + r;
-      shares_before(frame, images, rows[r], of_place, kRows);
-      frame.place_numbers(rows[r], distance, of_place + kSharesBefore * kRows, kRows);
+      float* own = values_.data() + size(count) * kRows + r;
+      shares_before(frame, images, rows[r], own, kRows);
+      frame.place_numbers(rows[r], distance, own + kSharesBefore * kRows, kRows);
     }
-    features(density.cell_in, density.hidden, which_.data(), values_.data(), count + kOfPlace, into);
+    features(density.cell_in, density.hidden, which_.data(), values_.data(), count + of_place, into);
   }
 }
 

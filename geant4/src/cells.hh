@@ -19,7 +19,7 @@ struct Images {
 
 // Adds deposits to an image of scaled ones.
 void add_scaled(const Constants& of, const Drawn& drawn, Numbers& image);
-// What the share of the even cells is given of the cell that the axis meets: kMetNumbers.
+// What the share of the even cells is given of the cell that the axis meets: `Mesh::of_met` numbers.
 void known_of_met(const LayerFrame& frame, const Images& images, float* out);
 
 class Cells {

@@ -16,7 +16,7 @@ constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
 constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kSharesBefore = 2;
 constexpr int kLayersBefore = 4, kToCome = 3;  // what a layer's total is told of the layers before it and after it
 constexpr int kHats = 6, kShape = 2 + kHats;   // where a layer is; where among the layers a shower's energy is
-constexpr int kPlaceNumbers = 16, kNear = 9, kMetNumbers = 4 + 2 * kNear + kSharesBefore + kPlaceNumbers;
+constexpr int kPlaceNumbers = 16, kNear = 9;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
 constexpr int kCases = 3, kDraws = 256, kFewestDraws = 32, kBlock = 4, kLayerBlocks = 3;
 
@@ -50,13 +50,17 @@ struct Constants {
 struct Mesh {
   int layers, places, kinds;
   std::array<int, 2> shape, start, lattice;
-  bool rings;
+  int rings;   // of a layer at most; 0 of rectangular cells
   float unit;  // layers' pitch over the size of cells
   Numbers x, y, ring, log_area, depth, per_unit, middle, levels;
   Numbers short_side, spare;  // of a layer's cells; half of what a side is longer, over it
   std::vector<std::int32_t> exists, kind, around, mirror, most;
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
+  // What the shares before and its place say of a cell.
+  int of_place() const { return kSharesBefore + kPlaceNumbers + rings; }
+  // What the share of the even cells is given of the cell that the axis meets.
+  int of_met() const { return 4 + 2 * kNear + of_place(); }
 };
 
 struct Model::Contents {

@@ -94,7 +94,12 @@ void LayerFrame::place_numbers(int place, const Distance& distance, float* out, 
       slope * clip(dy, 6),
       log_area,
   };
-  for (int k = 0; k < kPlaceNumbers; ++k) out[k * stride] = found[size(k)];
+  for (const float number : found) {
+    *out = number;
+    out += stride;
+  }
+  const int in_ring = place % mesh.shape[1];
+  for (int k = 0; k < mesh.rings; ++k) out[k * stride] = k == in_ring ? 1.0f : 0.0f;
 }
 
 Sums LayerFrame::sums(const Drawn& drawn) const {

@@ -52,7 +52,7 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
 float LayerDrawing::drawn_share(const LayerFrame& frame, const Numbers& contexts, const HashedNumbers& numbers) {
   normalise(model_.constants, 0, contexts, given_);
   const std::size_t begin = given_.size();
-  given_.resize(begin + kMetNumbers);
+  given_.resize(begin + size(model_.mesh.of_met()));
   known_of_met(frame, images_, given_.data() + begin);
   const auto& net = model_.numbers[2];
   perceptron(net, given_.data(), outputs_);

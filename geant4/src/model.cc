@@ -13,7 +13,7 @@ Range range(const Json& ends) { return {ends[0].as_number(), ends[1].as_number()
 std::unique_ptr<const Model::Contents> read(const std::string& path) {
   const TensorFile file(path);
   const Json identity = Json::parse(file.said("calopipe_export")), card = Json::parse(file.said("calopipe_card"));
-  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 5) {
+  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 6) {
     throw std::runtime_error("the export of another version of calopipe");
   }
   auto found = std::make_unique<Model::Contents>();
@@ -67,7 +67,7 @@ std::shared_ptr<const Model> Model::load(const std::string& file) {
 
 const std::string& Model::fingerprint() const { return contents_->fingerprint; }
 const std::vector<Layer>& Model::layers() const { return contents_->layers; }
-bool Model::in_rings() const { return contents_->mesh.rings; }
+bool Model::in_rings() const { return contents_->mesh.rings > 0; }
 
 std::array<double, 3> Model::position_mm(int x, int y, int layer) const {
   const Mesh& mesh = contents_->mesh;

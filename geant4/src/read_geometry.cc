@@ -40,7 +40,7 @@ void read_geometry(const Json& geometry, Model::Contents& into) {
   into.mesh.shape = {n, m};
   into.mesh.places = n * m;
   into.mesh.layers = layers;
-  into.mesh.rings = !into.layers[0].r_edges_mm.empty();
+  into.mesh.rings = into.layers[0].r_edges_mm.empty() ? 0 : m;
   into.mesh.unit = static_cast<float>(pitch / cell);
 }
 

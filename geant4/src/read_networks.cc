@@ -119,12 +119,12 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
   const int offsets = 2 * model.mesh.groups() + labels + 6;
   const int even = static_cast<int>(model.constants.context_mean[0].size());
   const int odd = static_cast<int>(model.constants.context_mean[1].size());
-  const int known = 2 * kAround + kSharesBefore + kPlaceNumbers, count = 2, share = 2;  // numbers that contexts end in
+  const int known = 2 * kAround + model.mesh.of_place(), count = 2, share = 2;  // numbers that contexts end in
   const auto number = [&](const std::string& name, int inputs, std::size_t cases = 0) {
     return perceptron(file, name, inputs, mixture_numbers(file, name + ".last.kernel", cases));
   };
   model.numbers = {number("place", offsets), number("slope", offsets + 1),
-                   number("share", even - share - count + kMetNumbers, kCases)};
+                   number("share", even - share - count + model.mesh.of_met(), kCases)};
   model.counts = {number("even_count", even - count), number("odd_count", odd - count)};
   model.cells = {cell_density(file, "even", even, known), cell_density(file, "odd", odd, known + kAround)};
 }

@@ -18,7 +18,7 @@ from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, colour
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
-PLACE, SHARES_BEFORE = 16, 2
+PLACE, SHARES_BEFORE = 16, 2  # PLACE and all ..._INPUTS: of rectangular cells; in rings `Mesh.rings` numbers more
 EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _OF_COLOURS = 4
@@ -80,7 +80,7 @@ def of_met(known: Tensor) -> Tensor:
     shares = tf.math.log(part + least) - tf.math.log(total - part + least)
     near = tf.math.divide_no_nan(tf.gather(energy, _NEAR, axis=2), total)
     shares, near = (tf.reshape(numbers, [-1, 2 * numbers.shape[2]]) for numbers in (shares, near))
-    return tf.concat([shares, near, known[:, 2 * len(AROUND) : EVEN_INPUTS]], 1)
+    return tf.concat([shares, near, known[:, 2 * len(AROUND) :]], 1)
 
 
 def place_inputs(away: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
@@ -120,7 +120,8 @@ def known(
     x, y, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), 4, 1)
     dx, dy, r = mesh.seen(x - axis[:, :1], y - axis[:, 1:], ring, tf.expand_dims(layer, -1))
     where = place_inputs(tf.concat([dx, dy], 1), r, slope, log_area)
-    return tf.concat([*told, shares, where], 1), r[:, 0]
+    in_ring = [tf.one_hot(mesh.indices(place)[1], mesh.rings)] if mesh.rings else []
+    return tf.concat([*told, shares, where, *in_ring], 1), r[:, 0]
 
 
 def planes(hits: Hits, constants: Constants) -> Tensor:

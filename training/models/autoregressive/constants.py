@@ -30,6 +30,7 @@ SCOUTS = 1000  # showers that the scales are taken from
 _SELDOM = 1e-7
 _LABELS = ("energy_gev", "theta_rad")
 _DENSITY_SHOWERS = 300  # whose empty cells are counted
+_BESIDE, _WORST = 0.25, 0.55  # of a radius between two rings: as far as an axis is aside, in cells; and see `radius_of`
 
 
 def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
@@ -41,7 +42,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
     even, odd = (context_numbers(layers, odd=colour, more=more) for colour in (False, True))
     return {
         "depth": (),  # of reference: the mean layer of the energy
-        "radius_half": (), "radius_most": (),  # radii of half and of nine tenths of the energy, in cells
+        "radius_half": (), "radius_most": (),  # about those of half and of nine tenths of the energy, in cells
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
@@ -148,12 +149,9 @@ class Adaptation:
         across = mesh.cells_across(float(middle))
         most = totals.BLUR * np.stack([across, across / max(float(away), 1.0)], 1).reshape(-1)
         self._store.set({"blur_most": most})
-        order = np.argsort(radius)
-        reached = np.cumsum(value[order]) / value.sum()
-        half, most = radius[order][np.searchsorted(reached, [0.5, 0.9])]
         return {
-            "radius_half": half,
-            "radius_most": most,
+            "radius_half": radius_of(0.5, radius, value),
+            "radius_most": radius_of(0.9, radius, value),
             "deposit": np.median(value[seen]),
         }
 
@@ -205,6 +203,29 @@ class Adaptation:
             ).numpy()
             scales |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return scales
+
+
+def radius_of(share: float, radius: Array, energy: Array) -> float:
+    """The radius, in cells, of a circle about the axis that holds this `share` of the `energy` (hits,), or one near it.
+
+    Where cells are in rings, or a beam stays in one cell, most of the energy is at a few distances. At one of them the
+    place of the axis would decide how much lies beyond, and not the shower. So a radius between two is taken, at most a
+    cell away, if one is good enough: the sum of two ratios is at most `_WORST`, the energy beside it over that beside
+    the first radius, and the error of the share beyond over that share.
+    """
+    order = np.argsort(radius, kind="stable")
+    radii, inside = radius[order], np.cumsum(energy[order]) / energy.sum()
+
+    def within(ends: Array) -> Array:
+        return np.interp(ends, radii, inside, left=0.0)
+
+    def beside(middle: Array) -> Array:
+        return within(middle + _BESIDE) - within(middle - _BESIDE)
+
+    found = radii[np.searchsorted(inside, share)]
+    others = found + np.linspace(-1, 1, 41)
+    faults = beside(others) / beside(found) + np.abs(within(others) - share) / (1 - share)
+    return float(others[faults.argmin()] if faults.min() < _WORST else found)
 
 
 def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:

@@ -20,7 +20,7 @@ from training.models.autoregressive.mesh import COLOURS, Mesh, colour
 from training.models.base import Tensor
 
 # Sums over the cells of a layer: energy, cells that are not zero, hits, squares of the energies, energy farther from
-# the axis than the radius of half and of nine tenths of the energy, and moments of place and depth about the axis.
+# the axis than `radius_half` and `radius_most` (`constants.py`), and moments of place and depth about the axis.
 SUMS = (
     "energy", "cells", "hits", "squares", "beyond_half", "beyond_most", "x", "y", "xx", "yy", "x_depth", "y_depth",
 )  # fmt: skip

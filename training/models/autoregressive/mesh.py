@@ -34,14 +34,14 @@ class Mesh:
     cell in its own layer and the two before, as places, `places` where there is none; `beside` (kinds, places, 4) those
     that share a side with it; `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells;
     `told` are the cells that even cells are told of, in the two layers before, and those that odd cells are, in their
-    own too; `kind` (layers,) counts the layers that have one table. `mirror` (2, layers, places): the cell that is the
-    image of a cell under a reflection in x, and in y; `turned` (4 * layers, places) under none, that in y, that in x,
-    and both. `folds` says whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell
-    beside the axis hits one sector of the first layers, and not its image. (layers, 2): an axis at a place meets the
-    cell with the indices place * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a
-    cell's side is longer than its `short_side` (layers,), over that; rings count as squares. An oblong cell consists of
-    squares, each a `step` (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the
-    inverse square of a cell's side, over that of the layer of the finest cells.
+    own too; `kind` (layers,) counts the layers that have one table. A layer has at most `rings` rings, 0 if cells are
+    rectangular. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection in x, and in y;
+    `turned` (4 * layers, places) under none, that in y, that in x, and both. `folds` says whether showers are reflected
+    in x. In rings they are not: a beam a hundredth of a cell beside the axis hits one sector of the first layers, and
+    not its image. (layers, 2): an axis at a place meets the cell with the indices place * `per_unit` + `middle`,
+    rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its `short_side` (layers,),
+    over that; rings count as squares. An oblong cell consists of squares, each a `step` (layers, 2) further; `weights`
+    (layers, squares) say how much each counts. `precision` is the inverse square of a cell's side over the finest's.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -50,7 +50,7 @@ class Mesh:
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
         n, m, self.layers = geometry.shape
-        self.shape, self.places = (n, m), n * m
+        self.shape, self.places, self.rings = (n, m), n * m, m if geometry.rings else 0
         where, unit = positions(geometry), geometry.cell_mm
         self.exists = where.exists
         self.x, self.y, self.ring = (
@@ -72,8 +72,7 @@ class Mesh:
         self.most = (counts - 1).astype(np.int32)
         if geometry.rings:
             self.start, self.lattice_shape = (0, 0), (n, m)
-            self.per_unit = np.zeros((self.layers, 2), np.float32)
-            self.middle = np.zeros((self.layers, 2), np.float32)
+            self.per_unit = self.middle = np.zeros((self.layers, 2), np.float32)
         else:
             half = (n // 2, m // 2)
             self.start = (-half[0], -half[1])

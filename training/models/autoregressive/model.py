@@ -26,6 +26,7 @@ from training.models.autoregressive.densities import (
     share_logit,
 )
 from training.models.autoregressive.frame import SUMS, Labels, number_of_terms
+from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.sampling.arrays import arrays
 from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
 from training.models.autoregressive.totals_density import TotalsDensity
@@ -53,25 +54,24 @@ _CAPACITY = 192
 _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 
 
-def _densities(layers: int, more: int, width: int) -> dict[str, Any]:
-    """The densities by name, for showers of so many `layers` with `more` terms of labels beside energy and theta.
+def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
+    """The densities by name, for showers in a `mesh` with `more` terms of labels beside energy and theta.
 
     They are made in the order in which their first weights are drawn.
     """
-    labels = frame.LABEL_INPUTS + more
+    layers, labels = mesh.layers, frame.LABEL_INPUTS + more
     offset = totals.number_of_inputs(layers, labels)
     even, odd = (context.context_numbers(layers, odd=odd, more=more) for odd in (False, True))
+    of_met = cells.MET_INPUTS + mesh.rings
     number = partial(NumberDensity, components=_MIXTURE_OF_DEPOSITS)
     of_cell = partial(CellDensity, width=width, depth=2, components=_MIXTURE_OF_DEPOSITS)
     made = (
         TotalsDensity(totals.number_of_totals(layers), layers, labels, width=24, components=_MIXTURE_OF_TOTALS),
         number("place", offset, width=32),
         number("slope", offset + 1, width=32),
-        number(
-            "share", even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + cells.MET_INPUTS, width=width, cases=CASES
-        ),
-        of_cell("even", neighbours=cells.EVEN_INPUTS, contexts=even),
-        of_cell("odd", neighbours=cells.ODD_INPUTS, contexts=odd),
+        number("share", even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + of_met, width=width, cases=CASES),
+        of_cell("even", neighbours=cells.EVEN_INPUTS + mesh.rings, contexts=even),
+        of_cell("odd", neighbours=cells.ODD_INPUTS + mesh.rings, contexts=odd),
         number("even_count", even - context.COUNT_NUMBERS, width=width),
         number("odd_count", odd - context.COUNT_NUMBERS, width=width),
     )
@@ -95,7 +95,7 @@ class Autoregressive(ShowerModel):
         self._geometry, self._with = geometry, labels
         self.noise_numbers = noise_numbers(geometry.shape[2])
         self._store = ConstantsStore(geometry, labels)
-        made = _densities(geometry.shape[2], number_of_terms(labels), width)
+        made = _densities(self._store.mesh, number_of_terms(labels), width)
         self.networks = {name: made[name] for name in self.averaged} | {"constants": self._store}
         of_cells = {"occupancy": 1.0, "deposits": 1.0}
         self.phases = (
