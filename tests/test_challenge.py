@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from calopipe.errors import InputError
-from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
+from calopipe.showers.cells import Geometry
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.positions import voxel_order
@@ -189,8 +188,3 @@ def test_separation_power_in_closed_form() -> None:
     assert separation(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == pytest.approx((0.25 / 1.5 + 0.25 / 0.5) / 2)
     for pair in ((np.zeros(2), np.ones(2)), (np.ones(2), np.zeros(2)), (np.zeros(2), np.zeros(2))):
         assert np.isnan(separation(*pair))
-
-
-def test_rectangular_cells_are_refused() -> None:
-    with pytest.raises(InputError, match="rectangular"):
-        high_level(np.zeros((1, 51, 51, 25), np.float32), np.ones(1, np.float32), REFERENCE_GEOMETRY)

@@ -21,14 +21,13 @@ from calopipe.showers.challenge.highlevel import high_level
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.__main__ import _asked, parser
-from validation.challenge.histograms import Histograms, energy_edges, separations
+from validation.challenge.histograms import Histograms, separations
 from validation.challenge.numbers import Asked, _mean, features, numbers
 from validation.challenge.published import published
 from validation.measure.sets import COUNT, ShowerSet
 from validation.report.page import _these
 from validation.report.page import challenge as section
 from validation.statistics.distances import kpd
-from validation.statistics.estimates import separation
 
 
 def opened(*paths: Path) -> ShowerSet:
@@ -48,13 +47,6 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         whole_cells.append(cells * RINGS.file_unit_gev * 1e3)
         sides.append(high_level(cells, np.concatenate([file.energy_gev for file in files]), RINGS))
     assert found["showers"] == {"reference": 260, "candidate": 260}
-    ours, theirs = (side.total_mev / side.incident_mev for side in sides)
-    for which, pair in {"value": (ours, theirs), "own": (ours[::2], ours[1::2])}.items():
-        counts = [np.histogram(each, np.linspace(0.5, 1.5, 101))[0] for each in pair]
-        shares = [each / each.sum() for each in counts]
-        first, second = (each[sum(shares) > 0] for each in shares)
-        expected = 0.5 * ((first - second) ** 2 / (first + second)).sum()
-        assert found["separations"]["total"][which] == pytest.approx(expected)
     assert len(found["separations"]["x"]["each"]) == 3  # the first layer has no angles
     assert len(found["separations"]["layer"]["each"]) == 4
     halves = [(sides[0][first::2], whole_cells[0][first::2]) for first in (0, 1)]
@@ -64,10 +56,6 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
             histogram.add(side, cells)
         for name, values in separations(*filled).items():
             assert found["separations"][name][which] == pytest.approx(values if which == "each" else np.mean(values))
-    edges = energy_edges(RINGS, float(whole_cells[0].max()), 50)
-    for which, pair in {"value": whole_cells, "own": [whole_cells[0][::2], whole_cells[0][1::2]]}.items():
-        expected = separation(*(np.histogram(cells, edges)[0] for cells in pair))
-        assert found["separations"]["cells"][which] == pytest.approx(expected)
     assert (_mean([np.nan, 1.0, 3.0]), _mean([np.nan])) == (2, None)  # of layers that have histograms
     for powers in found["separations"].values():
         assert (powers["value"], powers["largest"]) == pytest.approx((np.mean(powers["each"]), max(powers["each"])))

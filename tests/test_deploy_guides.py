@@ -134,14 +134,6 @@ def test_google_builds_the_image_as_make_does() -> None:
 # --- what the guides say
 
 
-@pytest.mark.parametrize("document", _GUIDES)
-def test_every_file_that_a_guide_names_exists(document: str) -> None:
-    """Beside its links, of which test_docs.py tells."""
-    names = re.findall(r"(?<![\w/$.-])((?:deploy|docs|pipelines|tests|components|data)/[\w./-]*\w)", guide(document))
-    for name in names:
-        assert (_ROOT / name).exists(), name
-
-
 def test_the_guide_states_what_each_step_needs() -> None:
     def row(step: Resources) -> tuple[str, ...]:
         return (step.title, step.cpu, step.memory, f"{step.hours:g}", str(step.retries + 1))

@@ -75,15 +75,6 @@ cell_mm = 10
 """
 
 
-def test_a_file_of_layers(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(_TOML)
-    geometry = _geometry(str(tmp_path / "own.toml"))
-    thick = Layer(7.008 + 0.5, 7.008 / 3.504 + 0.5 / 93.70, (4, 6), size_mm=(5.0, 2.5))
-    assert geometry.layers == (thick, thick, Layer(12.0, 0.5, (2, 3), size_mm=(10.0, 10.0)))
-    assert (geometry.shape, geometry.file_unit_gev, geometry.rings) == ((4, 6, 3), 0.001, False)
-    assert geometry.voxels == 24 + 24 + 6 < geometry.cells == 72
-
-
 def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     file.write_text(

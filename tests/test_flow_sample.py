@@ -9,7 +9,6 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-import simulate
 from simulate import Case, cases
 
 from calopipe.errors import InputError
@@ -102,12 +101,6 @@ def test_impossible_cases_are_refused(given: dict[str, float], told: str) -> Non
         Case(**given)  # type: ignore[arg-type]
 
 
-def test_a_negative_number_of_simulations_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.argv", ["simulate.py", "--output", "out", "--many", "-1"])
-    with pytest.raises(InputError, match="--many is -1, expected at least 0"):
-        simulate.main()
-
-
 def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
     def run(*arguments: str) -> str:
         program = (
@@ -124,4 +117,5 @@ def test_a_missing_solver_and_a_bad_option_are_one_line(tmp_path: Path) -> None:
     assert "pylbm is not installed here" in told
     assert "pip install 'calopipe[flow]'" in told
     assert "--obstacle" in run("--output", output, "--obstacle", "wide")
+    assert "--many is -1, expected at least 0" in run("--output", output, "--many", "-1")
     assert not list(tmp_path.iterdir())

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from servers import together
+from servers import free_port, together
 from trainings import command_line, fit_small, same_training, small_dataset, small_flow, small_options, wait_for
 
 from calopipe.errors import InputError
@@ -88,10 +86,7 @@ def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(tmp_path
 
 def _lose(lost: int, by: signal.Signals, dataset: Path, output: Path, *more: str) -> None:
     """Train with two workers for two steps, and end the one by a signal; the other one ends soon after."""
-    with closing(socket.socket()) as one, closing(socket.socket()) as other:
-        for each in (one, other):
-            each.bind(("127.0.0.1", 0))
-        hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in (one, other))
+    hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
     workers = [
         subprocess.Popen(
             command_line(dataset, output, *more, "--hosts", hosts, "--worker", index), stderr=subprocess.PIPE, text=True

@@ -48,7 +48,6 @@ def test_from_arrays_to_a_dataset(
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     exec(code, {"front": front, "back": back, "energy_gev": showers.energy_gev})  # noqa: S102  the page's
     (line,) = re.findall(r"^python -m preprocessing (--input showers.h5 .*)", PAGE, re.MULTILINE)
-    monkeypatch.chdir(tmp_path)
     arguments = line.replace("docs/examples", str(EXAMPLE.parent)).split()
     command.main([*arguments, "--cut-gev", "0"])
     assert not caplog.records

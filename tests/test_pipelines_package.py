@@ -20,7 +20,6 @@ from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConf
 
 from calopipe.errors import InputError
 from calopipe.options import default_of, settings_of
-from components.image import IMAGE
 from pipelines import package, parameters, submit
 from pipelines.cluster.platform import SINGLE_HOST, Platform, tpu
 from pipelines.cluster.resources import Resources, resources_by_step, step_of
@@ -139,14 +138,6 @@ def test_what_is_asked_for_a_step_is_what_its_pod_has() -> None:
         assert [found[step][variable] for step in ("preprocess", "train", "generate", "validate")] == list("2312")
 
 
-def test_without_a_claim_nothing_is_mounted() -> None:
-    """But memory that GPUs share; several nodes find their files on the bucket, too."""
-    for options in (FANNED, NODES):
-        for name, pod in _compiled(*options).messages.items():
-            assert not [*pod.pvc_mount, *pod.generic_ephemeral_volume, *pod.secret_as_volume], name
-            assert {each.medium for each in pod.empty_dir_mounts} <= {"Memory"}
-
-
 # Labels, taints and resources as GKE documents them for pods that use GPUs and single-host TPU slices.
 GPU = "nvidia.com/gpu"
 TPU = "google.com/tpu"
@@ -181,19 +172,14 @@ def test_accelerators(
 def test_training_on_several_nodes() -> None:
     """The pod of the step only waits, and longer than the job may take; what the nodes need is handed to the job."""
     compiled = _compiled(*NODES)
-    assert compiled.limits("train") == {"cpu": "500m", "memory": "1Gi"}
-    assert not compiled.messages["train"].empty_dir_mounts
     job = compiled.tasks["train"]["inputs"]["parameters"]["job"]["runtimeValue"]["constant"]
     assert job["resources"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
     assert job["deadline_s"] == 36_000
     assert compiled.messages["train"].active_deadline_seconds > job["deadline_s"]
-    assert (job["nodes"], job["image"]) == (2, IMAGE)
     several = Platform(nodes=2, image="host/a:1", runtime="team", hours=("train=1.5",))
     job, pod = several.job(), several.pod("train")
     assert (job["image"], job["runtime"], job["deadline_s"]) == ("host/a:1", "team", 5400)
     assert (pod.seconds, pod.retries, Platform().pod("train").retries) == (5400 + 1800, 3, 3)
-    assert several.pod("generate") == Platform().pod("generate")
-    assert several.accelerator("train") is None
     assert Platform(gpus=1).job() == Platform().job() == {}
 
 
@@ -209,14 +195,11 @@ def test_training_on_several_nodes() -> None:
         ({"resources": ("train=0,32Gi",)}, "expected STEP=CPU,MEMORY"),
         ({"resources": ("train=8,32GB",)}, "expected STEP=CPU,MEMORY"),
         ({"hours": ("train=0",)}, "--hours 'train=0': expected STEP=HOURS"),
-        ({"hours": ("train=nan",)}, "expected STEP=HOURS"),
         ({"hours": ("tune=3",)}, "expected STEP=HOURS"),
         ({"gpus": -1}, "--gpus is -1, expected at least 0"),
         ({"nodes": 0}, "--nodes is 0, expected at least 1"),
         ({"generation_pods": 0}, "--generation-pods is 0, expected at least 1"),
         ({"gpu_type": "nvidia-l4"}, "without GPUs; give --gpus too"),
-        ({"gpus": 1, "gpu_type": "an l4"}, "--gpu-type 'an l4': expected a name"),
-        ({"runtime": "a b"}, "--runtime 'a b': expected"),
         ({"gpus": 1, "tpu": "tpu-v6e-slice:2x2"}, "training uses one kind; give one of them"),
         ({"nodes": 2, "tpu": "tpu-v6e-slice:2x2"}, "only TPUs of one machine"),
         ({"nodes": 2, "gpus": 1, "gpu_type": "nvidia-l4"}, "where nodes run is for the TrainingRuntime calopipe"),

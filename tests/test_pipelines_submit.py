@@ -131,11 +131,7 @@ def test_a_run_that_ended_well_although_it_was_to_be_terminated_succeeded(state:
 
 @pytest.mark.parametrize("status", [500, 429])
 def test_each_answer_renews_the_patience_with_a_server_that_restarts_or_is_busy(
-    kubeflow: Kubeflow,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    status: int,
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
     """By a clock of its own: answers for hours and a failure, again and again; at last failures alone."""
     clock, slept = [0.0], 0.9
@@ -155,7 +151,7 @@ def test_each_answer_renews_the_patience_with_a_server_that_restarts_or_is_busy(
     assert clock[0] > 4 * runs.PATIENCE_SECONDS
     clock[0], slept = 0.0, 0.6
     with pytest.raises(InputError, match="the run goes on: submit"):
-        command("status", kubeflow.begun(STEPS), "--wait")
+        submit.main(["status", kubeflow.begun(STEPS), "--wait"])
     assert clock[0] == pytest.approx(1.2 * runs.PATIENCE_SECONDS)
 
 

@@ -1,4 +1,7 @@
-"""The measured angle against straight tracks, plain loops, and what is known of it on Geant4 showers."""
+"""The measured angle against plain loops, and what is known of it on Geant4 showers.
+
+`test_validation_observables.py` has the closed form of a straight track.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,6 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.metric import Profiles
 
 ROOT = Path(__file__).parent.parent
-
-
-def _track(degrees: float, cell_size: float, layer_pitch: float) -> np.ndarray:
-    """A straight line through the centre of a fine calorimeter, each layer's energy shared between two cells in y."""
-    shape = (5, 201, 25)
-    cells = np.zeros((1, *shape))
-    for layer in range(shape[2]):
-        depth = (layer + 0.5 - shape[2] / 2) * layer_pitch
-        y = shape[1] / 2 + depth * np.tan(np.pi / 2 - np.radians(degrees)) / cell_size - 0.5
-        low = int(np.floor(y))
-        cells[0, 2, low, layer] = 1 - (y - low)
-        cells[0, 2, low + 1, layer] = y - low
-    return cells
-
-
-@pytest.mark.parametrize("degrees", [60, 75, 90, 105, 120])
-@pytest.mark.parametrize(("cell_size", "layer_pitch"), [(1.0, 1.0), (5.1, 4.0)])
-def test_straight_tracks_read_their_angle(degrees: float, cell_size: float, layer_pitch: float) -> None:
-    cells = _track(degrees, cell_size, layer_pitch)
-    # the layer of the barycentre itself reads pi/2 whatever the angle: one layer of 25 with weight 12.5 of 312.5
-    expected = 90 + (degrees - 90) * (1 - 12.5 / 312.5)
-    assert np.degrees(measured_angle(cells, cell_size, layer_pitch)[0]) == pytest.approx(expected, abs=0.01)
 
 
 def test_known_flattening_on_the_geant4_sample() -> None:

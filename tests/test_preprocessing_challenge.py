@@ -55,9 +55,6 @@ def test_the_sample_needs_no_options(tmp_path: Path, caplog: pytest.LogCaptureFi
     assert not caplog.records
     manifest = read_manifest(tmp_path / "ds")
     assert manifest.geometry == TWO
-    assert manifest.events["written"] == 500
-    assert manifest.energy_gev[0] >= 1
-    assert manifest.energy_gev[1] <= 100
     with h5py.File(CYLINDER) as file:
         mev, energy = file["showers"][()].astype(np.float64), file["incident_energies"][:, 0].astype(np.float64)
     found = {}
@@ -143,15 +140,8 @@ def test_wrong_files_end_with_one_line(tmp_path: Path) -> None:
     cases: list[tuple[np.ndarray, np.ndarray, object, str]] = [
         (voxels[:, :6000], energy, "", "its showers have 6000 voxels, known are 368 (calochallenge-1-photons), 533 ("),
         (voxels, energy, own, "its showers have (6480,) cells, the geometry has (6,); give the --geometry of this"),
-        (voxels, energy, "calochallenge-3", "its showers have (6480,) cells, the geometry has (40500,)"),
-        (voxels, energy[:3], "", "'incident_energies' has shape (3, 1) of float64, expected 4 entries of numbers"),
         (voxels.reshape(4, 45, 144), energy, "", "showers has shape (4, 45, 144) of float32, expected numbers (N, vox"),
-        (
-            voxels,
-            energy * [[1], [-1], [1], [1]],
-            "",
-            "event 1: incident_energies, in GeV, is -5.0, expected a",
-        ),
+        (voxels, energy * [[1], [-1], [1], [1]], "", "event 1: incident_energies, in GeV, is -5.0, expected a"),
         (bad, energy, "", "event 2: showers holds nan in 1 cell(s), the first is 156; expected finite deposits"),
     ]
     for cells, energies, geometry, told in cases:
@@ -166,10 +156,6 @@ def test_wrong_files_end_with_one_line(tmp_path: Path) -> None:
     write_file(path, make_showers(events=4))
     with pytest.raises(InputError, match=r"its showers have \(17, 17, 5\) cells, the geometry has \(16, 9, 45\)"):
         open_showers(path, "calochallenge-2")
-    with h5py.File(path, "w") as file:
-        file["showers"], file["energy"] = voxels, energy
-    with pytest.raises(InputError, match=r"found datasets \['energy', 'showers'\], expected"):
-        open_showers(path)
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,6 @@ def _put(file: Path, key: str) -> str:
     return f"gs://{BUCKET}/{key}"
 
 
-def _bytes(path: storage.Location) -> bytes:
-    with path.open("rb") as reader:
-        return reader.read()
-
-
 def _hashes(folder: storage.Location) -> dict[str, str]:
     names = [name for name in storage.listing(folder) if name != MEMORY]
     return {name: storage.sha256_of_file(folder / name) for name in names}
@@ -194,9 +189,8 @@ def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
 
 
 def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy) -> None:
-    file, output = make_file(tmp_path / "a.h5", events=5), ("--output", tmp_path / "ds")
+    output = ("--output", tmp_path / "ds")
     assert "there is no bucket none" in refused("--input", "gs://none/*.h5", *output)
-    assert "there is no bucket none" in refused("--input", file, "--output", "gs://none/ds")
     assert f"gs://{BUCKET}/a.h5: no such file" in refused("--input", f"gs://{BUCKET}/a.h5", *output)
     (tmp_path / "bad.h5").write_bytes(b"no showers")
     told = refused("--input", _put(tmp_path / "bad.h5", "bad.h5"), *output)
@@ -213,16 +207,13 @@ def test_a_dataset_is_brought_to_hand_and_a_damaged_shard_refused(tmp_path: Path
         }
     assert not local.exists()
     first = folder / manifest.shards[0].name
-    content = bytearray(_bytes(first))
+    with first.open("rb") as reader:
+        content = bytearray(reader.read())
     content[len(content) // 2] ^= 1
     (tmp_path / "flipped").write_bytes(content)
     first.upload(tmp_path / "flipped")
     with pytest.raises(InputError, match=f"{first}: altered"), at_hand(folder, manifest):
         pass
-    (tmp_path / "short").write_bytes(b"short")
-    (folder / manifest.shards[0].name).upload(tmp_path / "short")
-    with pytest.raises(InputError, match=f"{manifest.shards[0].name}: 5 bytes long"):
-        read_manifest(folder)
 
 
 _VANISHING = """

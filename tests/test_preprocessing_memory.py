@@ -42,14 +42,6 @@ def test_generation_and_validation_hash_no_input_that_is_remembered(
     assert hashed.count("a.h5") == 1
 
 
-def test_a_file_that_was_just_written_is_looked_at_again(tmp_path: Path, hashed: list[str]) -> None:
-    """It may change once more within a tick of the file system's clock."""
-    path = make_file(tmp_path / "a.h5", events=10)
-    for looks in (1, 2):
-        discover([str(path)], memory=tmp_path / "ds")
-        assert hashed == ["a.h5"] * looks
-
-
 def test_what_is_remembered_is_of_one_geometry(tmp_path: Path) -> None:
     path = settled(write_file(tmp_path / "a.h5", make_showers(events=10), geometry=None))
     for cell_mm in (7.0, 8.0, 7.0):

@@ -206,7 +206,6 @@ _SHARE = "expected a share"
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ("--cut-gev -1", "cut_gev is -1.0"),
         ("--cut-gev 1e6", "no shower is above the cut"),
         ("--cut-gev x", "see python -m preprocessing --help"),
         ("--beam-option =", "--beam-option =: expected"),

@@ -227,11 +227,6 @@ def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
     assert found * record_bytes <= max(64 * 2**20, 4 * batch * record_bytes)
 
 
-def test_too_few_showers_for_a_batch(manifest: Manifest) -> None:
-    with pytest.raises(InputError, match="too few for one batch of 1000"):
-        steps_per_epoch(manifest, "train", 1000)
-
-
 def test_a_dataset_is_at_hand_unless_a_shard_was_altered(dataset: Path, manifest: Manifest, tmp_path: Path) -> None:
     """Of the same size, with another byte; one of another split does not matter."""
     shutil.copytree(dataset, tmp_path / "ds")

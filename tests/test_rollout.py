@@ -100,7 +100,7 @@ def test_a_reynolds_number_may_lie_a_thousandth_outside_the_trainings(tmp_path: 
             made.require_fitting(replace(flow, reynolds=reynolds))
 
 
-@pytest.mark.parametrize("reached", [9.9, -9.9, 10.1, -10.1, np.nan])
+@pytest.mark.parametrize("reached", [9.9, -10.1, np.nan])
 def test_a_velocity_of_ten_or_none_at_all_ends_a_roll_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: float
 ) -> None:
@@ -180,32 +180,16 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
 WIDE = replace(GRID, shape=(96, 16))
 
 
-def _require_equal(output: Path, whole: Any) -> None:
-    assert np.abs(np.diff(whole, axis=0)).max() > 0.02
-    np.testing.assert_allclose(open_flow(output).velocity(0, 3), whole, atol=1e-5 * np.abs(whole).max())
-
-
 def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
     start, model, whole = small
+    assert np.abs(np.diff(whole, axis=0)).max() > 0.02
     tiles = list(mapreduce.advance_tiles(model, start, range(3), (16, 16), place=str(tmp_path)))
     np.testing.assert_allclose(tiles, whole, atol=1e-5 * np.abs(whole).max())
     (loaded,) = mapreduce._loaded.values()
     assert loaded.compiled == 1  # of 18 tiles, in groups, the last not full
-    with pytest.raises(InputError, match=r"--tile is 20x16 for frames of \(96, 16\) cells, expected multiples of 8"):
-        _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "20x16")
     coarse = write_flow(tmp_path / "coarse.h5", velocity=street(2, WIDE), grid=replace(WIDE, cell_d=0.5))
     with pytest.raises(InputError, match=r"coarse.h5: cell_d is 0.5, the model was trained on 0.25"):
         _run("advance", model, tmp_path / "a.h5", "--start", str(coarse), "--tile", "16x16")
-
-
-@pytest.mark.slow
-def test_tiles_on_beam_in_two_processes(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    start, model, whole = small
-    _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x16", "--workers", "2")
-    _require_equal(tmp_path / "a.h5", whole)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
-    made = open_flow(tmp_path / "a.h5")
-    np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)
 
 
 def test_a_frame_that_is_nan_is_told_before_workers_start(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
@@ -223,4 +207,7 @@ def test_tiles_on_prism(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]
     _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x8", *beam)
-    _require_equal(tmp_path / "a.h5", whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
+    made = open_flow(tmp_path / "a.h5")
+    np.testing.assert_allclose(made.velocity(0, 3), whole, atol=1e-5 * np.abs(whole).max())
+    np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)

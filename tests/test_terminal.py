@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from showers import make_file
 from trainings import LAYERS
 
 ROOT = Path(__file__).parent.parent
@@ -39,10 +38,8 @@ with progress_bar("count", 4, "showers") as bar:
     assert re.fullmatch(rb"count:   0% 0/4 .*\ncount: 100% 4/4 .*\n", written)
 
 
-def test_a_training_prints_nothing_of_tensorflows(tmp_path: Path) -> None:
-    make_file(tmp_path / "a.h5", events=60)
-    _run("-m", "preprocessing", "--input", tmp_path / "a.h5", "--output", tmp_path / "dataset")
-    fit = ("-m", "training", "fit", "--dataset", tmp_path / "dataset", *LAYERS, "--batch", 8, "--steps", 1)
+def test_a_training_prints_nothing_of_tensorflows(dataset: Path, tmp_path: Path) -> None:
+    fit = ("-m", "training", "fit", "--dataset", dataset, *LAYERS, "--batch", 8, "--steps", 1)
     done = _run(*fit, "--output", tmp_path / "model")
     first, building, last, model = done.stdout.decode().splitlines()
     assert first.startswith("training layers on ")

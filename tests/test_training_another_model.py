@@ -96,7 +96,6 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
          "^there is a weight of the loss square, but the losses are cube"),
         ("return self._losses(batch, draws)", 'return {"square": batch["cells"]}',
          r"^Layers.evaluate: the loss square has shape \(.*, 17, 17, 5\); give one number a shower"),
-        ('"square": 1.0', '"squares": 1.0', "^Layers.evaluate: there is a weight of the loss squares"),
         ("[(0, 0), *self._around, (0, 0)]", "[(0, 0)] * 4",
          r"made showers of shape \(.*, 1, 1, 5\), expected \(.*, 17, 17, 5\)"),
     ],

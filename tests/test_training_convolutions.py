@@ -15,7 +15,7 @@ from stock import stock_layers
 from training.models import precision
 from training.models.gan import convolutions
 from training.models.gan.convolutions import Conv3D, arrange, restore
-from training.models.gan.networks import REFERENCE, SMALL, Networks3D, discriminator_3d, generator_3d
+from training.models.gan.networks import SMALL, discriminator_3d, generator_3d
 from training.models.randomness import Draws
 
 Arrays = dict[str, np.ndarray]
@@ -90,10 +90,8 @@ def _pair(
 CASES: list[Case] = [
     ((7, 8, 5, 1), 16, (5, 6, 6), "same", 1),
     ((9, 8, 7, 16), 8, (5, 6, 6), (0, 0, 1), 1),
-    ((7, 9, 9, 8), 8, (5, 6, 6), (0, 0, 0), 1),
     ((5, 6, 8, 8), 6, (4, 4, 6), (2, 2, 1), 1),
     ((4, 5, 6, 6), 6, (3, 3, 5), (1, 1, 0), 1),
-    ((4, 3, 5, 6), 6, (3, 3, 3), (1, 1, 0), 1),
     ((4, 3, 5, 6), 1, (2, 2, 2), (0, 0, 0), 1),
     ((4, 4, 1, 2), 3, (1, 2, 1), (0, 1, 0), 1),
     ((2, 3, 3, 8), 8, (6, 6, 8), (0, 0, 0), 6),
@@ -127,13 +125,13 @@ def test_a_layer_is_kerass(monkeypatch: pytest.MonkeyPatch, first: bool, case: C
     _assert_same(_answers(ours, inputs), _answers(stock, inputs), 1e-10)
 
 
-def _networks(table: Networks3D) -> list[tuple[keras.Model, keras.Model]]:
+def _networks() -> list[tuple[keras.Model, keras.Model]]:
     """Generator and discriminator, ours and plain, with equal weights."""
     pairs = []
     for build in (generator_3d, discriminator_3d):
-        ours = build(table, momentum=0.9)
+        ours = build(SMALL, momentum=0.9)
         with stock_layers():
-            plain = build(table, momentum=0.9)
+            plain = build(SMALL, momentum=0.9)
         _fill(ours.trainable_variables, seed=4)
         plain.set_weights(ours.get_weights())
         assert [v.name for v in ours.variables] == [v.name for v in plain.variables]
@@ -158,25 +156,14 @@ def _equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_float64", "_equal_masks")
 @pytest.mark.parametrize("training", [False, True])
 def test_the_small_networks_are_the_plain_ones(training: bool) -> None:
-    (generator, plain_generator), (discriminator, plain_discriminator) = _networks(SMALL)
+    (generator, plain_generator), (discriminator, plain_discriminator) = _networks()
     rng = np.random.default_rng(6)
     latent, image = rng.normal(size=(2, 256)), rng.uniform(size=(2, *SMALL.shape, 1))
     for ours, plain, inputs in ((generator, plain_generator, latent), (discriminator, plain_discriminator, image)):
         _assert_same(_answers(ours, inputs, training=training), _answers(plain, inputs, training=training), 1e-10)
 
 
-@pytest.mark.usefixtures("_float64")
-def test_the_reference_networks_are_the_plain_ones() -> None:
-    """In outputs; the gradients of each of their layers are compared above."""
-    (generator, plain_generator), (discriminator, plain_discriminator) = _networks(REFERENCE)
-    rng = np.random.default_rng(6)
-    latent, image = rng.normal(size=(1, 256)), rng.uniform(size=(1, *REFERENCE.shape, 1))
-    np.testing.assert_allclose(generator(latent), plain_generator(latent), atol=1e-10)
-    for ours, plain in zip(discriminator(image), plain_discriminator(image), strict=True):
-        np.testing.assert_allclose(ours, plain, rtol=1e-10)
-
-
-@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[8]])
+@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[6]])
 def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
     inputs = np.random.default_rng(3).normal(size=(2, *case[0])).astype(np.float32)
     ours, stock = _pair(*case)
@@ -206,7 +193,7 @@ def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.skipif(precision.emulates_bfloat16(), reason="TensorFlow adds in bfloat16 on this processor")
-@pytest.mark.parametrize("case", [CASES[1], CASES[3], CASES[8]])
+@pytest.mark.parametrize("case", [CASES[1], CASES[2], CASES[6]])
 def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,12 +217,12 @@ def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
 
 def test_gradients_are_equal_bits_and_xla_compiles_the_form_of_tpus(monkeypatch: pytest.MonkeyPatch) -> None:
     latent = np.random.default_rng(1).normal(size=(2, 256)).astype(np.float32)
-    ours, _ = _networks(SMALL)[0]
+    ours, _ = _networks()[0]
     first, second = _answers(ours, latent, training=True), _answers(ours, latent, training=True)
     for name in first.keys() - {v.path for v in ours.non_trainable_variables}:
         np.testing.assert_array_equal(first[name], second[name])
     monkeypatch.setattr(convolutions, "layers_first", lambda: False)
-    compiled, _ = _networks(SMALL)[0]
+    compiled, _ = _networks()[0]
     compiled.set_weights(ours.get_weights())
     images = tf.function(compiled, jit_compile=True)(tf.constant(latent))
     np.testing.assert_allclose(images, ours(latent), rtol=1e-3, atol=1e-4)

@@ -12,6 +12,7 @@ import signal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -148,29 +149,20 @@ class _Judged:
     def __init__(
         self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
     ) -> None:
-        self.history, self.fails, self.loss, self.drawn = History(place, 0), False, 4.0, 0
-        self.marked: list[tuple[int, float | None]] = []
+        self.history, self.judge, self.checkpoints = History(place, 0), Mock(), Mock()
+        self.judge.figures.return_value, self.checkpoints.best_metric.return_value = {}, best
+        self.evaluator = Mock(showers=showers, every=2)
+        self.evaluator.score.return_value = 0.5
+        self.evaluate = self.evaluator.evaluate
+        self.evaluate.return_value = Evaluation({"total": 4.0}, {"metric": {"value": None}}, self.judge, 1.5)
         config = named_config("small", patience=patience, epochs=5)
         self.engine: Any = SimpleNamespace(config=config, steps_an_epoch=7, last_step=35, step=0)
-        evaluator: Any = SimpleNamespace(
-            showers=showers, every=2, take_over=lambda _: None, evaluate=self._evaluate, score=lambda _: 0.5
-        )
-        checkpoints: Any = SimpleNamespace(
-            mark=lambda *noted: self.marked.append(noted), wait=lambda: None, best_metric=lambda: best
-        )
-        self.evaluations = Evaluations(
-            self.engine, evaluator, self.history, checkpoints, Team(make_strategy("one-device"))
-        )
+        team = Team(make_strategy("one-device"))
+        self.evaluations = Evaluations(self.engine, self.evaluator, self.history, self.checkpoints, team)
 
-    def _evaluate(self) -> Evaluation:
-        if self.fails:
-            raise MemoryError
-        judge: Any = SimpleNamespace(figures=self._figures)
-        return Evaluation({"total": self.loss}, {"metric": {"value": None}}, judge, 1.5)
-
-    def _figures(self) -> dict[str, Any]:
-        self.drawn += 1
-        return {}
+    @property
+    def marked(self) -> list[tuple[int, float | None]]:
+        return [call.args for call in self.checkpoints.mark.call_args_list]
 
     def at(self, step: int, *, noted: bool = True) -> None:
         """The end of an epoch."""
@@ -188,20 +180,18 @@ def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
         "step": 7, "epoch": 1, "validation": {"total": 4.0}, "metric": {"value": None},
         "evaluated": {"showers": 3, "one_of": 2}, "evaluation_seconds": 1.5,
     }  # fmt: skip
-    judged.fails = True
     judged.at(7, noted=False)
     judged.history.add({"step": 10})
     judged.at(14, noted=False)  # of which the history does not tell
-    judged.fails = False
-    assert (judged.marked, judged.drawn) == ([(7, 0.5)], 0)
+    assert (judged.evaluate.call_count, judged.marked, judged.judge.figures.call_count) == (1, [(7, 0.5)], 0)
     judged.at(35)
-    assert (judged.marked, judged.drawn) == ([(7, 0.5), (35, 0.5)], 1)
+    assert (judged.marked, judged.judge.figures.call_count) == ([(7, 0.5), (35, 0.5)], 1)
 
 
 def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) -> None:
     """And leaves nothing that is not JSON."""
     judged = _Judged(tmp_path)
-    judged.loss = math.nan
+    judged.evaluate.return_value.losses["total"] = math.nan
     with pytest.raises(InputError, match="step 7: total on the validation split is nan, expected a finite number"):
         judged.at(7)
     for line in (tmp_path / "history.jsonl").read_text().splitlines():
@@ -210,23 +200,22 @@ def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) ->
 
 def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     judged = _Judged(tmp_path)
-    judged.fails = True
+    judged.evaluate.side_effect = MemoryError
     for again in range(3):
         with pytest.raises(MemoryError):
             judged.at(7, noted=not again)
     judged.at(7, noted=False)
     assert "step 7: the model is not judged; 3 evaluations began, and none ended" in caplog.text
     assert len(judged.history.entries[-1]["evaluations_begun"]) == 3
-    judged.fails = False
+    judged.evaluate.side_effect = None
     judged.at(14)
     assert judged.marked == [(14, 0.5)]
 
 
 def test_a_split_without_showers_is_not_evaluated(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     judged = _Judged(tmp_path, showers=0)
-    judged.fails = True
     judged.at(7)
-    assert (judged.history.entries[-1]["validation"], judged.marked) == ({}, [])
+    assert (judged.history.entries[-1]["validation"], judged.evaluate.call_count, judged.marked) == ({}, 0, [])
     assert "the validation split holds no showers" in caplog.text
 
 
@@ -236,7 +225,6 @@ def test_a_split_without_showers_is_not_evaluated(tmp_path: Path, caplog: pytest
         (2, (14, 1.0), True),
         (3, (14, 1.0), False),  # the epoch after the last evaluation is none without a better metric
         (3, (7, 1.0), True),
-        (2, (28, 1.0), False),
         (1, (0, math.inf), False),
         (0, (0, 1.0), False),
     ],
@@ -255,34 +243,27 @@ class _Steps:
     """A loop over an engine whose steps are told here: epochs of seven of 24 steps, by a clock that is told too."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, signals: tuple[int, ...] = (), **options: Any) -> None:
-        self.now, self.saved, self.evaluated = 100.0, [], []
-        self.done: list[str] = []
+        self.now, self.state, self.done = 100.0, {"network/a/0": np.zeros(3)}, Mock()
         monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: self.now))
-        self.state = {"network/a/0": np.zeros(3)}
         self.engine: Any = SimpleNamespace(
             step=0, steps_an_epoch=7, last_step=24, global_batch=8, replicas=2, model=SimpleNamespace(guards=()),
             config=SimpleNamespace(domain=SimpleNamespace(items="showers")), state=lambda: self.state,
             table=lambda losses: {"fit": {"total": float(losses[0])}}, take_sums=lambda: np.array([21.0]),
             learning_rate=lambda: 0.25,
         )  # fmt: skip
-        checkpoints: Any = SimpleNamespace(save=self._save, wait=lambda: None, last_named=lambda: "step-4")
-        self.noted: list[dict[str, Any]] = []
+        checkpoints: Any = SimpleNamespace(save=self.done.save, wait=lambda: None, last_named=lambda: "step-4")
         evaluations: Any = SimpleNamespace(
-            history=SimpleNamespace(add=self.noted.append), due=lambda step: step != 14, patience_is_over=lambda: False,
-            evaluate=self._evaluate,
-        )  # fmt: skip
+            history=Mock(), due=lambda step: step != 14, patience_is_over=lambda: False, evaluate=self.done.judge
+        )
+        self.noted = evaluations.history.add
         self.loop = loop.Loop(
             self.engine, checkpoints, evaluations, RunOptions(**options), Team(make_strategy("one-device")),
             signals=signals, seconds=5.0,
         )  # fmt: skip
 
-    def _save(self, _: Any, step: int, facts: dict[str, Any]) -> None:
-        self.done.append("saved")
-        self.saved.append((step, facts))
-
-    def _evaluate(self, state: Any) -> None:
-        self.done.append("judged")
-        self.evaluated.append(state)
+    @property
+    def saved(self) -> list[tuple[int, dict[str, Any]]]:
+        return [(call.kwargs["step"], call.kwargs["facts"]) for call in self.done.save.call_args_list]
 
     def after(self, step: int, *, seconds: float) -> None:
         self.engine.step = step
@@ -301,10 +282,12 @@ def test_what_is_noted_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
         (2, 14, 1.0, 56.0, 0.25, {"fit": {"total": 3.0}}),
         (4, 24, 6.0, 4.0, 0.25, {"fit": {"total": 7.0}}),
     ]
-    assert steps.noted == [dict(zip(columns, row, strict=True)) for row in rows]
+    noted = [call.args[0] for call in steps.noted.call_args_list]
+    assert noted == [dict(zip(columns, row, strict=True)) for row in rows]
     assert steps.saved == [(step, {"replicas": 2, "seconds": 0.0}) for step in (7, 24)]  # where an evaluation is due
-    assert steps.evaluated == [steps.state] * 2
-    assert steps.done == ["saved", "judged"] * 2  # an evaluation that fails loses nothing
+    assert [call.args for call in steps.done.judge.call_args_list] == [(steps.state,)] * 2
+    names = [name for name, *_ in steps.done.method_calls]
+    assert names == ["save", "judge"] * 2  # an evaluation that fails loses nothing
 
 
 def test_a_checkpoint_is_due_by_the_clock_and_by_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import as_batch
-from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, measured_angle
+from showers import SMALL_GEOMETRY, make_showers, measured_angle
 from stock import stock_layers
 
-from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Showers
-from preprocessing.reading import ordered_batches
-from training.configs import CONFIGS, DEFAULT, named_config
+from training.configs import CONFIGS, named_config
 from training.models import precision
 from training.models.base import build
 from training.models.gan import physics
 from training.models.gan.model import ConditionalGAN
 from training.models.gan.networks import REFERENCE, discriminator_3d, generator_3d
-from training.models.randomness import Draws, Dropout, ShowerDraws
+from training.models.randomness import Draws, Dropout
 
 
 def _count(variables: list[keras.Variable]) -> int:
@@ -56,29 +52,6 @@ def test_reference_discriminator() -> None:
     ]  # fmt: skip
     assert _shapes(network, keras.layers.Flatten) == [(19_152,)]
     assert [tuple(output.shape) for output in network.outputs] == [(None, 1), (None, 1)]
-
-
-def test_the_reference_config_is_the_published_one_for_its_shape_alone() -> None:
-    config = CONFIGS["3dgan"]
-    assert (config.batch, config.learning_rate, config.epochs, config.momentum) == (64, 1e-3, 60, 0.99)
-    with pytest.raises(InputError, match=r"\(17, 17, 5\) cells, the model 3dgan is for \(51, 51, 25\)"):
-        config.check_shape(SMALL_GEOMETRY)
-
-
-def test_the_default_config_takes_any_shape(tmp_path: Path) -> None:
-    shape = (10, 13, 4)
-    geometry = SMALL_GEOMETRY.from_json(SMALL_GEOMETRY.to_json() | {"shape": shape})
-    CONFIGS[DEFAULT].check_shape(geometry)
-    path = make_file(tmp_path / "a.h5", events=60, geometry=geometry)
-    manifest = make_dataset(tmp_path / "ds", path, split_files=["train=*"])
-    model = build(CONFIGS[DEFAULT], geometry)
-    model.adapt(ordered_batches(tmp_path / "ds", manifest, "train", batch=32, decode=model.decode), manifest)
-    labels = {"energy_gev": tf.constant([150.0, 120.0]), "theta_rad": tf.constant([1.5, 1.4])}
-    cells = model.generate(labels, ShowerDraws(1, 0)).numpy()
-    assert cells.shape == (2, *shape)
-    assert np.isfinite(cells).all()
-    assert (cells >= 0).all()
-    assert (cells.sum((1, 2, 3)) > 0).all()
 
 
 def test_the_angle_in_the_loss_is_the_measured_angle() -> None:

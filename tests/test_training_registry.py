@@ -10,9 +10,11 @@ import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timedelta, tzinfo
+from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -111,15 +113,10 @@ def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: R
     assert len(registry.history()) == 2
 
 
-@pytest.mark.parametrize("verdict", ["rejected", "inconclusive"])
-def test_what_is_not_accepted_is_not_promoted(on_disk: Registry, tmp_path: Path, verdict: str) -> None:
-    assert on_disk.promote(candidate(tmp_path, 1, verdict=verdict)) == (
-        f"not promoted: the verdict is {verdict} (grade wide)"
-    )
+def test_a_challenger_must_be_accepted_and_not_worse(on_disk: Registry, tmp_path: Path) -> None:
+    told = on_disk.promote(candidate(tmp_path, 4, verdict="inconclusive"))
+    assert told == "not promoted: the verdict is inconclusive (grade wide)"
     assert not on_disk.place.exists()
-
-
-def test_a_challenger_must_not_be_worse(on_disk: Registry, tmp_path: Path) -> None:
     (first,) = promoted(on_disk, tmp_path, 1)
     *_, current = on_disk.history()
     worse = candidate(tmp_path, 2, first, outcome="worse")
@@ -147,21 +144,12 @@ def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp
     assert registry.in_use() == used  # under no other grade than is asked for
 
 
-class Calendar(datetime):
-    """A clock that each look finds a day further."""
-
-    days = 0
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> datetime:
-        cls.days += 1
-        return datetime.now(tz) + timedelta(days=cls.days)
-
-
 def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
     on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(registry_module, "datetime", Calendar)
+    days = count()  # each look at the clock finds it a day further
+    later = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(days=next(days)))
+    monkeypatch.setattr(registry_module, "datetime", later)
     regrade = ["regrade", "--registry", str(on_disk.place), "--grade", "gan"]
     with pytest.raises(InputError, match="no model was promoted there yet"):
         command.main(regrade)
@@ -272,9 +260,8 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
 
 def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
     _, second = promoted(on_disk, tmp_path, 2)
-    again = candidate(tmp_path / "again", 1, second)
-    write_verdict(again.judgement, request="another day")
-    on_disk.promote(replace(again, verdict_id="another day"))
+    again = write_verdict(candidate(tmp_path / "again", 1, second).judgement, request="another day")
+    on_disk.promote(again)
     one, two, three = on_disk.history()
     assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
     assert on_disk.incumbent(one.fingerprint) == two
@@ -282,7 +269,7 @@ def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Re
     with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
         on_disk.rollback()
     assert on_disk.rollback(one.model).fingerprint == one.fingerprint
-    assert on_disk.promote(replace(again, verdict_id="another day")).startswith("promotion stands")
+    assert on_disk.promote(again).startswith("promotion stands")
 
 
 def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -324,9 +311,7 @@ def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(on_disk: Re
 def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(on_disk: Registry, tmp_path: Path) -> None:
     """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
     _, second, third = promoted(on_disk, tmp_path, 3)
-    again = candidate(tmp_path / "again", 1, third)
-    write_verdict(again.judgement, request="another day")
-    on_disk.promote(replace(again, verdict_id="another day"))
+    on_disk.promote(write_verdict(candidate(tmp_path / "again", 1, third).judgement, request="another day"))
     on_disk.promote(second)
     one, two, three, four, five = on_disk.history()
     assert (five.model, five.why, five.replaced) == (two.model, "promoted", four.model)
@@ -413,8 +398,6 @@ def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no model was promoted there yet"):
         on_disk.rollback()
     on_disk.promote(candidate(tmp_path, 1))
-    with pytest.raises(InputError, match="no earlier model is left"):
-        on_disk.rollback()
     with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the .*, for --to: none"):
         on_disk.rollback("x")
 
@@ -486,18 +469,12 @@ def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone_and_sums_it
 
 
 def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:
-    first, _ = promoted(on_disk, tmp_path, 2)
+    promoted(on_disk, tmp_path, 2)
     one, two = on_disk.history()
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/showers.h5").touch()
     with pytest.raises(InputError, match="holds files that are no model"):
         on_disk.fetch(two, tmp_path / "mine", overwrite=False)
-    other = tmp_path / "other"
-    shutil.copytree(first.model, other)
-    folder.begin(other, "a training of its own", overwrite=False)
-    with pytest.raises(InputError, match="holds a model of another dataset"):
-        on_disk.fetch(two, other, overwrite=False)
-    assert read_card(other) == read_card(first.model)
     for promotion in (one, two, one):
         card = on_disk.fetch(promotion, tmp_path / "copy")
         assert card.fingerprint() == promotion.fingerprint

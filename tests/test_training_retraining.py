@@ -9,6 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 from showers import SMALL_GEOMETRY, make_dataset, make_file
@@ -278,34 +279,26 @@ def test_a_damaged_model_is_made_again(site: Site) -> None:
 def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """The launch is played: its workers train here, or see another file system. They are told addresses."""
     job: dict[str, Any] = {"nodes": 2.0, "image": "i:1", "resources": {"cpu": "1"}, "runtime": "r", "deadline_s": 60.0}
-    launched: list[dict[str, Any]] = []
     dataset, model, rival = site.place / "ds", site.place / "model", site.place / "rival"
     site.fit(dataset, rival, CONFIG, None)
     config = replace(CONFIG, seed=3, strategy="multi-worker")
-
-    passed: list[tuple[str, str]] = []
-
-    def train(**given: Any) -> None:
-        launched.append(given)
-        passed.append(("trained", "model"))
-        site.fit(dataset, model, config, rival)
-
-    monkeypatch.setattr(trainjob, "launch", train)
+    played = Mock()
+    played.launch.side_effect = lambda **_: site.fit(dataset, model, config, rival)
     monkeypatch.setattr(mirror, "address", lambda path: f"gs://runs/{path.name}")  # as of folders in mirrors
-    for name in ("flush", "refresh"):
-        monkeypatch.setattr(mirror, name, lambda path, name=name: passed.append((name, path.name)))
+    for module, name in ((trainjob, "launch"), (mirror, "flush"), (mirror, "refresh")):
+        monkeypatch.setattr(module, name, getattr(played, name))
     assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
-    assert passed == [("flush", "rival"), ("trained", "model"), ("refresh", "model")]
-    given = launched[0]
+    given = played.launch.call_args.kwargs
+    assert played.mock_calls == [call.flush(rival), call.launch(**given), call.refresh(model)]
     assert given["arguments"] == [
         "fit", "--dataset", str(dataset), "--output", "gs://runs/model", "--overwrite", "--config", "small",
         "--strategy", "multi-worker", "--seed", "3", "--warm-start", "gs://runs/rival",
     ]  # fmt: skip
     assert {name: given[name] for name in job} == job
     assert type(given["nodes"]) is int
-    monkeypatch.setattr(trainjob, "launch", lambda **given: launched.append(given))
+    played.launch.side_effect = None
     with pytest.raises(InputError, match="the nodes left no model there; do they mount what this step sees there"):
         fit_on_nodes("small", **job)(dataset, model, replace(config, seed=4), rival)
     with pytest.raises(InputError, match="the nodes left no model there"):
         fit_on_nodes("small", **job)(dataset, model, config, None)  # which is another attempt
-    assert len({each["training"] for each in launched}) == 3
+    assert len({each.kwargs["training"] for each in played.launch.call_args_list}) == 3

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG
+from replicas import tiny
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
 from trainings import engine_of, evaluator_of, fit_layers, layers_model
 
@@ -84,15 +85,16 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
 
 
 def test_the_rate_rises_after_a_warm_start_and_not_for_longer_than_a_quarter(dataset: Path, tmp_path: Path) -> None:
-    folder.save_weights(tmp_path, engine_of(_GAN, dataset).model.networks)
+    config = tiny(epochs=100)
+    folder.save_weights(tmp_path, engine_of(config, dataset).model.networks)
     rates = []
     for steps, warm_start in ((4000, None), (4000, tmp_path), (40, tmp_path)):
-        engine = engine_of(replace(_GAN, steps=steps), dataset, warm_start=warm_start)
+        engine = engine_of(replace(config, steps=steps), dataset, warm_start=warm_start)
         rates.append([])
         for step in (0, 9, 499, 500):
             engine._step.assign(step)
             rates[-1].append(engine.learning_rate())
-    full = _GAN.learning_rate
+    full = config.learning_rate
     expected = [[full] * 4, [full / 500, full / 50, full, full], [full / 10, full, full, full]]
     np.testing.assert_allclose(rates, expected, rtol=1e-6)  # single precision
 
@@ -103,7 +105,6 @@ _RANGE = {"energy_gev": (100.0, 200.0), "theta_rad": (1.1, 2.0)}
 @pytest.mark.parametrize(
     ("changed", "differs"),
     [
-        ({}, ""),
         ({"energy_gev": (120.0, 180.0)}, ""),
         ({"energy_gev": (98.0, 204.0)}, ""),
         ({"energy_gev": (10.0, 400.0)}, "energy_gev 100 to 200, the dataset of 10 to 400"),
@@ -206,8 +207,6 @@ def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, co
     with pytest.raises(InputError, match=r"--warm-start \S+: was trained on 7\d of the 120 test events"):
         _fit(tmp_path / "m", copy, other, split_files=("test=copy.h5",), warm_start=trained / "model")
     assert not (tmp_path / "m").exists()
-    swapped = _fit(tmp_path / "n", copy, other, split_files=("test=other.h5",), warm_start=trained / "model")
-    assert swapped.trained["warm_start"]
 
 
 def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, tmp_path: Path) -> None:

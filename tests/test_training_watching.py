@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -52,13 +53,7 @@ def test_a_history_goes_on_from_the_step_of_a_checkpoint(tmp_path: Path) -> None
 
 def test_the_bar_counts_showers_and_names_the_losses_of_the_last_phase(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each second at most."""
-    clock, told = [0.0], []
-    bar = SimpleNamespace(update=told.append, set_postfix_str=lambda text, **_: told.append(text))
-
-    def made(*given: Any, **_: str) -> Any:
-        told.append(given)
-        return bar
-
+    clock, made = [0.0], Mock()
     monkeypatch.setattr(module, "progress_bar", made)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     domain = SimpleNamespace(items="showers")
@@ -70,7 +65,9 @@ def test_the_bar_counts_showers_and_names_the_losses_of_the_last_phase(monkeypat
     for step, now in ((5, 0.5), (6, 1.5), (7, 2.0)):
         engine.step, clock[0] = step, now
         progress.update(np.zeros(3))
-    assert told == [("train", 80, "showers", 16), 24, "total 0.123 hits 3", 8, 8]
+    assert made.call_args.args == ("train", 80, "showers", 16)
+    told = [call.args for call in made.return_value.method_calls]
+    assert told == [(24,), ("total 0.123 hits 3",), (8,), (8,)]
 
 
 def test_the_log_holds_the_image(tmp_path: Path) -> None:

@@ -65,12 +65,10 @@ def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
     assert undecided.interval == pytest.approx((1.05 - 1.962 * 0.05, 1.05 + 1.962 * 0.05), abs=1e-3)
 
 
-def test_the_level_is_shared_among_the_estimates_of_a_criterion() -> None:
+def test_the_level_is_shared_among_the_criteria() -> None:
     """One that is outside by three standard errors fails alone, not as one of fifty, of which some are so by chance."""
     bad, good = Estimate(1.16, 0.02, 100_000), Estimate(1.0, 0.01, 100_000)
     assert judge(measurement(bad), 1).verdict == "fail"
-    assert judge(measurement(bad, *[good] * 49), 1).verdict == "inconclusive"
-    assert judge(measurement(bad), 50).verdict == "inconclusive"
     assert {criterion.verdict for criterion in judge_all([measurement(bad), *[measurement(good)] * 49])} == {
         "pass",
         "inconclusive",
@@ -174,7 +172,6 @@ def test_the_verdict_adds_up() -> None:
 def test_built_in_grades() -> None:
     assert built_in_grades() == ["gan", "precision"]
     strict, loose = load_grade("precision"), load_grade("gan")
-    assert strict.tolerance["response"] == 0.01
     assert all(strict.tolerance[key] < loose.tolerance[key] for key in tolerances())
 
 
@@ -222,8 +219,7 @@ def test_a_grade_of_ones_own(tmp_path: Path) -> None:
 
 
 def table(events: int = 200, seed: int = 0) -> Observables:
-    showers = make_showers(events=events, seed=seed)
-    return observed(showers)
+    return observed(make_showers(events=events, seed=seed))
 
 
 def test_showers_that_do_not_follow_the_energy() -> None:

@@ -7,11 +7,10 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from judging import criteria_of, failed
-from showers import RING_GEOMETRY, make_ring_showers, observed
+from showers import RING_GEOMETRY, make_ring_showers, observed, write_voxels
 
 from calopipe.showers.cells import FloatArray, Showers
 from calopipe.showers.layouts import GEOMETRY
@@ -19,9 +18,7 @@ from calopipe.showers.positions import voxel_order
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
 from validation.judge.answers import Criterion
-from validation.judge.similarity import similarity
 from validation.measure.observables import Observables
-from validation.measure.sets import Samples
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -74,11 +71,8 @@ def test_a_fault_is_rejected_by_the_criterion_that_names_it(fault: object, name:
 
 def write(path: Path, made: Showers) -> Path:
     flat = made.cells.reshape(len(made), -1)[:, voxel_order(RING_GEOMETRY)]
-    with h5py.File(path, "w") as file:
-        file["showers"] = flat
-        file["incident_energies"] = made.energy_gev[:, None] * 1e3
-        file.attrs[GEOMETRY] = json.dumps(RING_GEOMETRY.to_json())
-    return path
+    stated = {GEOMETRY: json.dumps(RING_GEOMETRY.to_json())}
+    return write_voxels(path, flat, made.energy_gev[:, None] * 1e3, **stated)
 
 
 def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
@@ -93,13 +87,3 @@ def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
     assert "stochastic" in page
     for found in document["classifier"].values():
         assert found["interval"][0] < 0.5 < found["interval"][1] or abs(found["value"] - 0.5) < 0.07
-
-
-def test_a_classifier_sees_what_depends_on_the_energy_alone() -> None:
-    """A response too high below 10 GeV and too low above, equal on the whole."""
-    mine, theirs = table(showers(1), showers(1).cells), table(showers(2), showers(2).cells)
-    scalars = theirs.scalars.copy()
-    factor = np.where(theirs.energy_gev < 10, 1.1, 0.92)
-    scalars[:, :2] *= factor[:, None]
-    found = similarity(Samples(mine, replace(theirs, scalars=scalars), 0), rng=np.random.default_rng(0))
-    assert found["classifier"]["observables"]["interval"][0] > 0.55

@@ -135,7 +135,7 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     assert (document["paired"], document["per_event"]) == (True, 3)
     assert document["events"] == {"reference": 60, "candidate": 180}
     assert document["classifier"].keys() == {"observables", "cells"}  # no finer ones unless asked for
-    assert document["verdict"] == "rejected"
+    assert (document["verdict"], document["grade"]["name"]) == ("rejected", "precision")
     assert document["hard_failures"][0]["name"] == "NaN or negative cells"
     assert all(each["floor"]["scaled"] for each in document["criteria"] if each["key"] != "coverage")
     assert read_verdict(output / "verdict.json") == json.loads((output / "verdict.json").read_text())
@@ -187,6 +187,7 @@ def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> N
     assert document["verdict"] == "rejected"
     assert "Empty showers" in [each["name"] for each in document["hard_failures"]]
     assert document["criteria"] == []
+    assert document["empty"] == {"reference": 0, "candidate": 30}
     assert "nothing to draw" in (tmp_path / "out" / "report.html").read_text()
 
 

@@ -114,13 +114,11 @@ def test_a_bin_that_is_full_does_not_count_for_the_thin_one_after_it() -> None:
 
 
 def test_rings_have_no_bins_of_angle() -> None:
-    made = make_ring_showers(events=50)
-    table = observed(made, RING_GEOMETRY)
+    table = observed(make_ring_showers(events=50), RING_GEOMETRY)
     assert Binning.of(table, 50, RING_GEOMETRY).angle == ()
     binning = Binning.of(table, 7_000)
     assert (len(binning.angle), binning.azimuth, binning.particle) == (1, (), ())
-    made = make_showers(events=50)
-    tilted = observed(made)
+    tilted = observed(make_showers(events=50))
     assert [len(Binning.of(tilted, events).angle) for events in (999, 1_999, 2_000, 7_000)] == [1, 1, 2, 6]
 
 
@@ -161,8 +159,7 @@ def test_deviations_that_are_all_equal_have_their_own_width() -> None:
 
 
 def test_a_pull_over_decades_counts_as_five_at_most() -> None:
-    made = make_ring_showers(events=300, seed=2)
-    table = observed(made, RING_GEOMETRY)
+    table = observed(make_ring_showers(events=300, seed=2), RING_GEOMETRY)
     table = table[~table.empty]
     far = replace(table, scalars=table.scalars + 1e6)
     assert (pulls(table)(far) == 5).all()
@@ -180,8 +177,7 @@ def test_pulls_of_a_narrow_beam_have_no_mean_and_a_width_of_one() -> None:
 
 
 def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
-    made = make_ring_showers(events=2_000, seed=2)
-    table = observed(made, RING_GEOMETRY)
+    table = observed(make_ring_showers(events=2_000, seed=2), RING_GEOMETRY)
     table = table[~table.empty]
     table.scalars[:, -2:] = [0.0, 90.0]
     found = pulls(table)(table)
@@ -277,8 +273,7 @@ def test_errors_of_widths_on_the_law_are_carried_to_the_terms() -> None:
 
 def test_over_decades_layers_are_compared_by_their_energies_over_the_root_of_e() -> None:
     energy = np.geomspace(1, 100, 400)
-    showers = make_showers(events=400)
-    mine = replace(observed(showers), energy_gev=energy)
+    mine = replace(observed(make_showers(events=400)), energy_gev=energy)
     layers = np.outer(energy, [0.2, 0.5, 0.2, 0.1, 0.0]) * np.random.default_rng(0).uniform(0.9, 1.1, (400, 5))
     mine = replace(mine, layers=layers)
     theirs = replace(mine, layers=layers * np.where(energy > 10, 1.2, 1.0)[:, None])

@@ -132,7 +132,6 @@ def test_an_exact_copy_is_accepted_unless_it_starts_from_a_simulation_of_the_tra
     ("fault", "failed"),
     [
         ({"frequency": 1.15}, "strouhal"),
-        ({"decay": 0.1}, "fluctuation"),
         ({"phase": 0.25}, "relative_l2"),
         ({"noise": 0.05}, "divergence"),
     ],

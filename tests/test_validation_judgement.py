@@ -129,8 +129,7 @@ def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
 
 def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of files in the order of energy as many of each, where there are more than it takes."""
-    showers = make_showers(events=2_000)
-    table = observed(showers)
+    table = observed(make_showers(events=2_000))
     table = table[np.argsort(table.energy_gev)]
     all_of_them = similarity._profiles(table)
     monkeypatch.setattr(similarity, "_METRIC_SHOWERS", 12)
@@ -281,17 +280,19 @@ def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) 
     worse.cells[:] *= np.float32(1.2)
     write_file(incumbent, worse)
     document = validate(
-        [reference], [candidate], tmp_path / "out", incumbent=[incumbent], training=[training], training_split="all"
-    )
+        [reference], [candidate], tmp_path / "out",
+        incumbent=[incumbent], training=[training, candidate], training_split="all",
+    )  # fmt: skip
     low, high = document["classifier"]["cells"]["interval"]
     assert low < 0.5 < high
     assert document["scalars"]["auc_cells"] == document["classifier"]["cells"]["value"]
+    assert document["scalars"]["fpd"] == document["distances"]["fpd"]["value"]
     assert document["incumbent"]["outcome"] == "better"
     assert document["incumbent"]["verdict"] == "rejected"
-    assert document["memorisation"]["training"] == 250
-    assert document["cautions"] == []
-    for name, path in (("incumbent", incumbent), ("training", training)):
-        assert [file["file"] for file in document["inputs"][name]] == [str(path)]
+    assert document["memorisation"]["training"] == 500
+    assert "Showers of the training set" in [caution["name"] for caution in document["cautions"]]
+    for name, paths in (("incumbent", [incumbent]), ("training", [training, candidate])):
+        assert [file["file"] for file in document["inputs"][name]] == list(map(str, paths))
     page = (tmp_path / "out/report.html").read_text()
     assert "Against the incumbent" in page
     assert "Memorisation" in page

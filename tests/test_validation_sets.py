@@ -91,11 +91,12 @@ def test_a_shower_at_the_cut_counts_as_preprocessing_counts_it(tmp_path: Path) -
         np.testing.assert_array_equal(empty, ~open_showers(path).chosen(selection)[0])
 
 
-def test_monte_carlo_of_which_every_label_is_bad_is_an_error(tmp_path: Path) -> None:
+def test_monte_carlo_without_a_good_label_and_a_candidate_with_a_bad_one_are_errors(tmp_path: Path) -> None:
     path = write_file(tmp_path / "bad.h5", make_showers(events=10), energy=np.full(10, np.nan))
     with pytest.raises(InputError, match="none of the 10 showers"):
         ShowerSet.open([path], "Monte Carlo", Selection(bad_event="skip"))
-    with pytest.raises(InputError, match=r"event 0: energy is nan.*leave such showers out of the file"):
+    write_file(path, make_showers(events=10), energy=np.where(np.arange(10) < 3, 150, np.nan))
+    with pytest.raises(InputError, match=r"event 3: energy is nan.*leave such showers out of the file"):
         ShowerSet.open([path], "candidate", Selection(bad_event=COUNT))
 
 
