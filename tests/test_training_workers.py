@@ -74,9 +74,8 @@ def test_hosts_and_index_go_together(hosts: list[str], index: int, said: str) ->
         Cluster.here(hosts, index)
 
 
-def test_hosts_that_are_given_go_before_the_environment_and_in_an_indexed_pod_the_index_is_the_pods(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In an indexed pod the index is the pod's."""
     monkeypatch.setenv("TF_CONFIG", "not even JSON")
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
     assert Cluster.here([_A, _B], None) == Cluster((_A, _B), 1)
