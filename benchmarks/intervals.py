@@ -22,7 +22,7 @@ import numpy as np
 from scipy import special
 
 from calopipe.errors import run_command
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 from validation.statistics.estimates import (
     Estimate,
     Features,

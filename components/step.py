@@ -145,7 +145,7 @@ def hand_on(
 
     The report says in its metadata where the showers lie that were `judged`.
     """
-    from validation.report.summary import summary as markdown
+    from calopipe.verdict import summary as markdown
 
     page = run / "report.html"
     report.metadata |= {"location": address(page), "of": judged.metadata.get("location", "")}

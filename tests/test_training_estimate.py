@@ -24,7 +24,6 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
 from training import __main__ as command
 from training.configs import named_config
-from training.engine.course import evaluations, last_step
 from training.estimate import commands
 from training.estimate import work as counting
 from training.estimate.catalogue import (
@@ -177,8 +176,8 @@ def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: 
     """One before the training, one where an epoch ends in which a multiple of `every` falls, and one at the end."""
     config = named_config("small", evaluation_steps=every, epochs=100, steps=last)
     epochs = {-(-step // steps_an_epoch) for step in range(every or 1, last + 1, every or 1)}
-    assert last_step(config, steps_an_epoch) == last
-    assert evaluations(config, steps_an_epoch) == 1 + len(epochs | {-(-last // steps_an_epoch)})
+    assert config.last_step(steps_an_epoch) == last
+    assert config.evaluations(steps_an_epoch) == 1 + len(epochs | {-(-last // steps_an_epoch)})
 
 
 def _kind(platform: Any, float32: float, *rates: Rate, bfloat16: float | None = None, alpha_s: float = 0.0) -> Kind:

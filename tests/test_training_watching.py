@@ -16,7 +16,6 @@ from replicas import tiny
 from trainings import engine_of
 
 from calopipe.errors import InputError
-from training.engine.profile import trace
 from training.models.gan.model import GUARDS
 from training.run import history as module
 from training.run.history import History
@@ -172,7 +171,7 @@ def test_steps_are_traced_and_undone(dataset: Path, tmp_path: Path) -> None:
     engine = engine_of(tiny(batch=4), dataset, compiled=False)
     engine.run(iter(engine.batches()), 1)
     before = engine.state()
-    trace(engine, tmp_path / "board")
+    engine.trace(tmp_path / "board")
     after = engine.state()
     for name, value in before.items():
         np.testing.assert_array_equal(after[name], value)

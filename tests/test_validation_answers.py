@@ -18,11 +18,10 @@ from calopipe.events.splits import Digests
 from calopipe.grade import built_in_grades, load_grade, tolerances
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.hits import Hits
-from calopipe.verdict import overall, read_verdict
+from calopipe.verdict import overall, read_verdict, summary
 from validation.judge import criteria, faults
 from validation.judge.answers import Measurement, judge, judge_all, scalars
 from validation.measure.observables import Observables
-from validation.report.summary import summary
 from validation.statistics.estimates import Estimate
 
 

@@ -11,10 +11,9 @@ import pytest
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_showers, observed, upright
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Geometry, Layer
+from calopipe.showers.cells import REFERENCE_GEOMETRY, Array, FloatArray, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
 from calopipe.showers.positions import positions
-from validation.measure.deposits import Array
 from validation.measure.edges import (
     RING_EDGES,
     SPECTRUM_EDGES,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 from validation.statistics import classifier
 from validation.statistics.classifier import LEAST_SHOWERS, auc, delong
 

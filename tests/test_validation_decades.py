@@ -11,7 +11,7 @@ import pytest
 from judging import criteria_of
 from showers import RING_GEOMETRY, make_ring_showers, make_showers, observed
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Observables
 from validation.measure.sets import Samples

@@ -20,13 +20,12 @@ from calopipe.flow.files import Flow, flow_writer, open_flow
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
 from calopipe.grade import load_grade
-from calopipe.verdict import read_verdict
+from calopipe.verdict import read_verdict, summary
 from validation.__main__ import main
 from validation.flow.compare import _RULES, _floor, _floors, _judged, _mean
 from validation.flow.measured import Measured, _period, measure
 from validation.flow.pairs import Frames, Pair, _same_flow, _stride, floor_frames, pair_of
 from validation.flow.report import _by_step, _spectra, _vorticity
-from validation.report.summary import summary
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

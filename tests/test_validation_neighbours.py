@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calopipe.showers.cells import FloatArray
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array, FloatArray
 from validation.statistics import neighbours
 from validation.statistics.neighbours import _coverage_and_density, coverage, memorisation
 

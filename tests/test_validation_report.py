@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers, observed
 
 from calopipe.showers.cells import Geometry, Layer
+from calopipe.verdict import summary
 from validation.judge.criteria import CORRELATED
 from validation.measure.observables import SCALARS, Observables
 from validation.measure.pictures import Picture
@@ -23,7 +24,6 @@ from validation.report import plots as drawing
 from validation.report.curves import Curve, Frame, Summary, _edges, _in_bins, _label_edges, mean_in_bin, summarise
 from validation.report.page import why_undecided
 from validation.report.plots import Plot, draw_all, draw_pairs, draw_relative, lower_range
-from validation.report.summary import summary
 
 EVENTS = 240
 

@@ -33,10 +33,8 @@ def stepped(hits: Hits, amplitude: float) -> Hits:
     """The density of energy too high and too low by turns in rings of a quarter of a cell and more, at equal energy."""
     x, y, z = (np.arange(size) + 0.5 for size in hits.shape[1:])
     column, row, layer = np.unravel_index(hits.cell, hits.shape[1:])
-    axis_x, axis_y = (
-        line(seen.sum(axis=1), np.einsum("nbl,b->nl", seen, along), z)
-        for seen, along in zip(hits.projections(), (x, y), strict=True)
-    )
+    energy = hits.in_layers(hits.value)
+    axis_x, axis_y = (line(energy, hits.in_layers(hits.value * along), z) for along in (x[column], y[row]))
     distance = np.hypot(x[column] - axis_x[hits.row, layer], y[row] - axis_y[hits.row, layer])
     value = hits.value * np.where(ring_places(distance, GEOMETRY) % 2 == 0, 1 + amplitude, 1 - amplitude).astype(
         np.float32

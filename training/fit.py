@@ -21,7 +21,6 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import steps_per_epoch
 from training import folder
 from training.configs import FitConfig, RunOptions
-from training.engine.profile import trace
 from training.engine.step import Engine
 from training.engine.strategies import Team, make_strategy
 from training.folder import Card
@@ -131,7 +130,7 @@ def _train(
     evaluations.evaluate(engine.state())
     try:
         if options.profile:
-            trace(engine, output / folder.TENSORBOARD if team.chief else None)
+            engine.trace(output / folder.TENSORBOARD if team.chief else None)
         Loop(engine, checkpoints, evaluations, options, team, signals=signals, seconds=seconds).run()
     finally:
         checkpoints.wait()  # what ends a training early leaves them whole

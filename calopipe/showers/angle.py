@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, FloatArray, Geometry
+from calopipe.showers.cells import EMPTY_SHOWER_ANGLE, Array, FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-
-Array = npt.NDArray[np.float64]
 
 _SMALLEST_SQUARE = 1e-7  # keeps the square root away from zero, as the reference does
 
@@ -25,20 +22,13 @@ def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
     Where layers are listed, the same in space, from the places of the cells in mm. Layers whose cells all go round the
     axis tell nothing of the angle and are left out; a shower with energy in no others reads pi/2.
     """
-    if not geometry.layers:
-        in_x, in_y = hits.projections()
-        x, y, depth = (np.arange(n, dtype=np.float64) + 0.5 for n in geometry.shape)
-        moments = np.einsum("nxl,x->nl", in_x, x), np.einsum("nyl,y->nl", in_y, y)
-        return angle_of_moments(in_x.sum(axis=1), *moments, depth)
-    where, layers = positions(geometry), geometry.shape[2]
-    place, layer = np.divmod(hits.cell, layers)
-    to, size = hits.row * layers + layer, len(hits) * layers
+    where = positions(geometry)
+    place, layer = np.divmod(hits.cell, geometry.shape[2])
+    across, deep = (1.0, 1.0) if geometry.layers else (geometry.cell_mm, geometry.layer_pitch_mm)
     value = np.where(where.ring_mm[layer, place] > 0, 0.0, hits.value.astype(np.float64))
-    energy, x_moment, y_moment = (
-        np.bincount(to, value * factor, size).reshape(len(hits), layers).astype(np.float64)
-        for factor in (1.0, where.x_mm[layer, place], where.y_mm[layer, place])
-    )
-    angle = angle_of_moments(energy, x_moment, y_moment, where.z_mm)
+    lengths = (1.0, where.x_mm[layer, place] / across, where.y_mm[layer, place] / across)
+    energy, x_moment, y_moment = (hits.in_layers(value * length) for length in lengths)
+    angle = angle_of_moments(energy, x_moment, y_moment, where.z_mm / deep)
     untold = (energy.sum(axis=1) == 0) & (hits.sums() > 0)
     return np.where(untold, np.float32(np.pi / 2), angle)
 

@@ -15,6 +15,9 @@ from calopipe.errors import InputError
 from calopipe.labels import MoreLabels, taken
 
 FloatArray = npt.NDArray[np.float32]
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
 
 # The reference stores deposits as GeV x 50 (svalleco/3Dgan), which brings a shower's sum near its incident energy.
 REFERENCE_UNIT_GEV = 0.02

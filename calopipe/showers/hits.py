@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +53,7 @@ class Hits:
 
     def sums(self) -> npt.NDArray[np.float64]:
         """Sum of each shower's cells (N,), in file units."""
-        return _sums(self.row, self.value, len(self))
+        return np.bincount(self.row, self.value, len(self))  # type: ignore[return-value]  # floats, of weights
 
     def edges(self) -> npt.NDArray[np.intp]:
         """Where each shower's hits begin, and where the last one's end, (N + 1,)."""
@@ -73,19 +74,11 @@ class Hits:
         kept = self.value >= threshold
         return Hits(self.row[kept], self.cell[kept], self.value[kept], self.shape)
 
-    def projections(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """The showers summed along y (N, x, layer), and along x (N, y, layer)."""
-        showers, nx, ny, layers = self.shape
-        column, layer = np.divmod(self.cell, layers)
-        x, y = np.divmod(column, ny)
-        along_y = _sums((self.row * nx + x) * layers + layer, self.value, showers * nx * layers)
-        along_x = _sums((self.row * ny + y) * layers + layer, self.value, showers * ny * layers)
-        return along_y.reshape(showers, nx, layers), along_x.reshape(showers, ny, layers)
-
-
-def _sums(place: npt.NDArray[np.intp], value: FloatArray, places: int) -> npt.NDArray[np.float64]:
-    """Sum of the values of each place (places,)."""
-    return np.bincount(place, value, places)  # type: ignore[return-value]  # floats, of weights
+    def in_layers(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+        """The sum of the `values` of hits, (hits,), in each layer of each shower, (N, layer)."""
+        layers = self.shape[3]
+        to = self.row * layers + self.cell % layers
+        return np.bincount(to, values, len(self) * layers).reshape(len(self), layers).astype(np.float64)
 
 
 def joined(high: npt.NDArray[np.integer], low: npt.NDArray[np.uint32]) -> Digests:

@@ -6,13 +6,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
 
-from calopipe.showers.cells import Geometry, Layer
-
-Array = npt.NDArray[np.float64]
-Mask = npt.NDArray[np.bool_]
-Index = npt.NDArray[np.intp]
+from calopipe.showers.cells import Array, Geometry, Index, Layer, Mask
 
 _ROUNDING = 1e-9  # of a cell: a middle that lies on an edge is on it, whatever the rounding
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe.labels import PARTICLE, PHI
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry
 from calopipe.showers.hits import Hits, flaws_of_hits
 from calopipe.showers.layouts import ENERGIES, VOXELS
 from calopipe.showers.positions import positions
@@ -36,7 +35,6 @@ _ENOUGH = 20  # showers for a correlation
 _VARIES, _RISES = 1.8, 0.3  # largest over least energy, and the rank correlation that showers then have at least
 _SPREAD = 4.0  # of nine in ten showers of one energy: beyond any resolution
 _WIDER = 4.0  # a layer than another
-Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> 
     be as thick as a shower is long: the range is what would be read from them.
     """
     edges = np.concatenate([[0.0], np.cumsum(positions(geometry).x0)]) * slant
-    profile = _in_layers(hits, hits.value).sum(axis=0)
+    profile = hits.in_layers(hits.value).sum(axis=0)
     half = float(np.interp(0.5, np.concatenate([[0.0], np.cumsum(profile)]) / profile.sum(), edges))
     depth = np.linspace(0, edges[-1] + (_MARGIN_X0[0] if geometry.layers else 0), 2001)[1:]
     bounds = []
@@ -165,19 +163,12 @@ def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> 
 
 def _radius(hits: Hits, geometry: Geometry) -> tuple[float, float]:
     """The root mean square radius of the showers, in mm and in radiation lengths."""
-    where, energy = positions(geometry), _in_layers(hits, hits.value)
+    where, energy = positions(geometry), hits.in_layers(hits.value)
     place, layer = np.divmod(hits.cell, geometry.shape[2])
     value = hits.value.astype(np.float64)
     x, y = where.x_mm[layer, place], where.y_mm[layer, place]
-    centres = (_in_layers(hits, value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
+    centres = (hits.in_layers(value * along) ** 2 / np.where(energy > 0, energy, 1.0) for along in (x, y))
     squares = float((value * where.r_mm[layer, place] ** 2).sum() - sum(centre.sum() for centre in centres))
     radius_mm = float(np.sqrt(max(squares, 0.0) / energy.sum()))
     pitch = np.array([layer.pitch_mm for layer in geometry.every_layer])
     return radius_mm, radius_mm * float((energy.sum(axis=0) * where.x0 / pitch).sum() / energy.sum())
-
-
-def _in_layers(hits: Hits, values: npt.NDArray[Any]) -> Array:
-    """The sum of the `values` of hits, (hits,), in each layer of each shower, (N, layer)."""
-    layers = hits.shape[3]
-    to = hits.row * layers + hits.cell % layers
-    return np.bincount(to, values, len(hits) * layers).reshape(len(hits), layers).astype(np.float64)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_auc_score
@@ -20,7 +19,7 @@ from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
-from calopipe.showers.cells import Showers
+from calopipe.showers.cells import Array, Showers
 from calopipe.showers.challenge import CLASSIFIER
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
@@ -42,8 +41,6 @@ _LEAST = 20  # showers of each set
 _CLIPPED = 1e-6  # of the calibrated probabilities, as published
 _BATCH = 1_000
 _AT_ONCE = 200  # showers of each set: 5 MB of dataset 2's
-
-Array = npt.NDArray[np.float64]
 
 
 def discriminate(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from calopipe.errors import InputError
 from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
-from training.engine.course import last_step
 from training.engine.exchange import averaged, shared, summed
 from training.engine.schedules import LearningRate
 from training.engine.strategies import compiled_by_xla, computes_on_processors
@@ -32,6 +32,7 @@ _ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
 # Steps in which the learning rate rises after a warm start, or a quarter of the training if that is less: the first
 # update of a new optimizer is up to three times the rate on every weight, and would undo what was learnt.
 _WARM_UP_STEPS = 500
+_TRACED = 10  # steps
 
 
 class Engine:
@@ -58,7 +59,7 @@ class Engine:
         self.replicas: int = strategy.num_replicas_in_sync
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
-        self.last_step = last_step(config, self.steps_an_epoch)
+        self.last_step = config.last_step(self.steps_an_epoch)
         self.showers = manifest.count("train")
         self._rate = LearningRate(
             config, global_batch=self.global_batch, total_steps=self.last_step, steps_an_epoch=self.steps_an_epoch,
@@ -162,6 +163,17 @@ class Engine:
             raise InputError(f"{origin}: a state of another model; give another --output, or --overwrite")
         for name, variable in variables.items():
             variable.assign(state[name])
+
+    def trace(self, board: Path | None) -> None:
+        """Leave TensorFlow's trace of ten steps in `board`, the log folder of TensorBoard, and undo the steps.
+
+        All workers do the steps; those without a `board` leave nothing.
+        """
+        before, batches = self.state(), iter(self.batches())
+        self.run(batches, 1)  # builds the graph and compiles, which is no part of a step
+        with tf.profiler.experimental.Profile(str(board)) if board else nullcontext():
+            self.run(batches, _TRACED)
+        self.restore(before, "the state before")
 
     def _variables(self) -> dict[str, Any]:
         variables: dict[str, Any] = {"step": self._step, "sums": self._sums}

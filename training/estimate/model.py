@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from calopipe.errors import InputError
-from training.engine.course import evaluated_one_of, evaluations, last_step
 from training.estimate.catalogue import Catalogue, Kind
 from training.models.config import FitConfig
 
@@ -171,7 +170,7 @@ def estimate(
             f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
             f"{train}; give a smaller --batch, fewer devices or more showers"
         )
-    steps, times = last_step(config, steps_an_epoch), evaluations(config, steps_an_epoch)
+    steps, times = config.last_step(steps_an_epoch), config.evaluations(steps_an_epoch)
     epochs = steps / steps_an_epoch
     cases, basis = paces(work, kind, catalogue)
 
@@ -179,7 +178,7 @@ def estimate(
         return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
 
     def evaluation(case: int, n: int) -> float:
-        every = evaluated_one_of(config, train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
+        every = config.evaluated_one_of(train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
         batches = -(-validation // (every * n * _EVALUATED_AT_ONCE))
         seconds = cases[case].shower_s * work.evaluation_cost
         return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND

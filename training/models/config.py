@@ -144,6 +144,33 @@ class FitConfig(ABC):
             raise InputError(f"{option(name)} is not for the model {changed['model']}; leave it out")
         return self.from_json(changed)
 
+    def last_step(self, steps_an_epoch: int) -> int:
+        """How many steps a training has that does not end early."""
+        whole = self.epochs * steps_an_epoch
+        return min(whole, self.steps or whole)
+
+    def is_evaluated(self, step: int, steps_an_epoch: int) -> bool:
+        """Whether the model is evaluated at the end of the epoch that `step` ends; 0 is before the training."""
+        every, before = self.evaluation_steps, step - steps_an_epoch
+        return every == 0 or step // every > before // every or step == self.last_step(steps_an_epoch)
+
+    def evaluations(self, steps_an_epoch: int) -> int:
+        """How often that is in a whole training."""
+        last = self.last_step(steps_an_epoch)
+        return sum(self.is_evaluated(step, steps_an_epoch) for step in [*range(0, last, steps_an_epoch), last])
+
+    def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
+        """One of how many showers of the split that watches, `watched` in all, is evaluated.
+
+        With so many, an evaluation takes about `evaluation_share` of the time from one to the next, in which `train`
+        showers are trained on, or `evaluation_steps` steps. `cost` is a `training.models.base.Model.evaluation_cost`.
+        """
+        if not self.evaluation_share:
+            return 1
+        trained = max(train, self.evaluation_steps * self.batch * replicas)
+        affordable = max(self.least_evaluated, int(self.evaluation_share * trained / cost))
+        return max(1, -(-watched // affordable))
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | ({"model_file": self.model_file} if self.model_file else {})
 

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from preprocessing.manifest import Manifest
 from preprocessing.reading import ordered_records
-from training.engine.course import evaluated_one_of
 from training.engine.exchange import averaged, total_over_replicas
 from training.engine.step import State, with_total
 from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
@@ -61,8 +60,7 @@ class Evaluator:
         self._replicas: int = strategy.num_replicas_in_sync
         self._here = [int(number) for number in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
         self._workers = self._replicas // len(self._here)
-        self.every = evaluated_one_of(
-            config,
+        self.every = config.evaluated_one_of(
             train=manifest.count("train"),
             watched=manifest.count(split),
             replicas=self._replicas,

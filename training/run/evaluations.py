@@ -7,7 +7,6 @@ import math
 import time
 
 from calopipe.errors import InputError
-from training.engine.course import is_evaluated
 from training.engine.step import Engine, State
 from training.engine.strategies import Team
 from training.run.checkpoints import Checkpoints
@@ -38,7 +37,7 @@ class Evaluations:
 
     def due(self, step: int) -> bool:
         """Whether the model is judged at the end of the epoch that `step` ends."""
-        return is_evaluated(self._engine.config, step, self._engine.steps_an_epoch)
+        return self._engine.config.is_evaluated(step, self._engine.steps_an_epoch)
 
     def evaluate(self, state: State) -> None:
         """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.highlevel import Array, HighLevel, layers_with_angles
+from calopipe.showers.cells import Array, Geometry
+from calopipe.showers.challenge.highlevel import HighLevel, layers_with_angles
 from validation.statistics.estimates import separation
 
 # Of a cell in MeV: the readout threshold of datasets 2 and 3, 0.5 keV in silicon over its sampling fraction 0.033.

@@ -11,8 +11,9 @@ import numpy as np
 
 from calopipe.documents import finite
 from calopipe.errors import InputError
+from calopipe.showers.cells import Array
 from calopipe.showers.challenge import CLASSIFIER, TIMING
-from calopipe.showers.challenge.highlevel import Array, HighLevel, high_level
+from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.positions import positions
 from calopipe.storage import Location
 from validation.challenge.histograms import Histograms, separations

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from calopipe.showers.cells import Array
 from calopipe.verdict import ALIKE, BETTER, WORSE
 from validation.judge.answers import LEVEL, Measurement
-from validation.measure.deposits import Array
 from validation.statistics.estimates import Estimate
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from calopipe.documents import finite
 from calopipe.grade import Grade
+from calopipe.showers.cells import Array
 from validation.judge.answers import Measurement
-from validation.measure.deposits import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns, Observables, features, ring_shares
 from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned

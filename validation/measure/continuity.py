@@ -6,9 +6,9 @@ from functools import lru_cache
 
 import numpy as np
 
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Array, Geometry, Index
 from calopipe.showers.positions import nearest
-from validation.measure.deposits import Array, Deposits, Index
+from validation.measure.deposits import Deposits
 
 
 def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array, Array]:

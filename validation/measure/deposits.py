@@ -8,46 +8,33 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Array, Geometry, Index
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
-
-Array = npt.NDArray[np.float64]
-Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
 class Deposits:
-    """The hits of N showers (`events`): which event, where, and how much in GeV, (hits,) each.
-
-    `shape` is the calorimeter's. Where cells are in rings, x counts their angles and y their radii.
+    """The hits of N showers (`events`), (hits,) each: which event, the place in its layer, as in
+    `calopipe.showers.positions`, the layer, and how much in GeV.
     """
 
     event: Index
-    x: Index
-    y: Index
+    places: Index
     layer: Index
     energy: Array
-    shape: tuple[int, int, int]
     events: int
 
     @classmethod
     def of(cls, hits: Hits, geometry: Geometry) -> Deposits:
         """InputError: energy in a place where the calorimeter has no cell."""
-        energy = hits.value.astype(np.float64) * geometry.file_unit_gev
-        x, y, layer = np.unravel_index(hits.cell, geometry.shape)
-        deposits = cls(hits.row, x, y, layer, energy, geometry.shape, len(hits))
-        if not (exists := positions(geometry).exists[layer, deposits.places]).all():
+        places, layer = np.divmod(hits.cell, geometry.shape[2])
+        if not (exists := positions(geometry).exists[layer, places]).all():
             raise InputError(
                 f"showers hold energy in {int((~exists).sum())} places that are no cells, the first in layer "
                 f"{layer[~exists][0]}; give the --geometry of these files"
             )
-        return deposits
-
-    @property
-    def places(self) -> Index:
-        """Where in its layer each hit is, as in `calopipe.showers.positions`, (hits,)."""
-        return self.x * self.shape[1] + self.y
+        return cls(hits.row, places, layer, hits.value.astype(np.float64) * geometry.file_unit_gev, len(hits))
 
     def sums(self, place: Index, places: int, weights: Array) -> Array:
         """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""

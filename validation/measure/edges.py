@@ -8,9 +8,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Array, Geometry
 from calopipe.showers.positions import positions
-from validation.measure.deposits import Array
 
 HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
 

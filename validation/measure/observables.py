@@ -10,11 +10,11 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.continuity import continuity
-from validation.measure.deposits import Array, Deposits, divided, moments
+from validation.measure.deposits import Deposits, divided, moments
 from validation.measure.edges import (
     HIT_GEV,
     RADIAL_BINS,
@@ -176,7 +176,8 @@ def observe(
         "hottest_kept": np.where(empty, np.nan, hottest_kept),
         "overlap": np.where(empty, np.nan, overlap),
     }
-    shares = depth_shares(layers, thirds(geometry))
+    of_third = [layers[:, thirds(geometry) == k].sum(axis=1) for k in range(3)]
+    shares = divided(np.stack(of_third, axis=1), total)
     columns |= dict(zip(("first_third", "middle_third", "last_third"), shares.T, strict=True))
     rings = len(ring_labels(geometry))
     return Observables(
@@ -196,14 +197,6 @@ def observe(
         index_angle_rad=view.index_angle_rad.astype(np.float64),
         angle_x_deg=angle_x,
     )
-
-
-def depth_shares(layers: npt.NDArray[Any], third: npt.NDArray[np.intp]) -> Array:
-    """Share of the energy in each third of the depth, (N, 3), of `layers` (N, layers), which are in `third` (layers,).
-
-    NaN for a shower without energy.
-    """
-    return divided(np.stack([layers[:, third == k].sum(axis=1) for k in range(3)], axis=1), layers.sum(axis=1))
 
 
 def containment_radius(radial: Array, width: float, share: float) -> Array:

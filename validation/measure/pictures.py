@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry
 from calopipe.showers.positions import place_at, positions
-from validation.measure.deposits import Array
 from validation.measure.edges import lateral_edges_mm
 from validation.measure.observables import Observables
 from validation.measure.seen import lateral_shares

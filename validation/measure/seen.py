@@ -9,9 +9,9 @@ import numpy as np
 from scipy import sparse
 
 from calopipe.showers.angle import angle_of_moments
-from calopipe.showers.cells import FloatArray, Geometry, Layer
+from calopipe.showers.cells import Array, FloatArray, Geometry, Layer
 from calopipe.showers.positions import positions
-from validation.measure.deposits import Array, Deposits, divided, line
+from validation.measure.deposits import Deposits, divided, line
 from validation.measure.edges import lateral_edges_mm
 
 _RADIAL_PARTS, _PARTS = 4, 16  # into which a cell is divided for the profiles along x and y: of its width, and in all

@@ -21,7 +21,7 @@ from calopipe.events.splits import Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, SKIP, STOP
 from calopipe.labels import PARTICLE, PHI, taken
 from calopipe.progress import progress_bar
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import FloatArray, Geometry, Index, Mask
 from calopipe.showers.files import Examined, ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
@@ -34,9 +34,7 @@ _NAMES = [field.name for field in fields(Observables)]
 _GALLERY = 3  # showers of each set of which pictures are kept
 COUNT = "count"  # of a candidate: corrupt showers are a finding
 
-Mask = npt.NDArray[np.bool_]
 Labels = npt.NDArray[np.floating]
-Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)

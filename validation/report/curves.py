@@ -9,9 +9,8 @@ from typing import Literal
 import hist
 import numpy as np
 
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Array, Geometry
 from validation.judge.criteria import CORRELATED
-from validation.measure.deposits import Array
 from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, wide
 from validation.measure.observables import SCALARS, Columns, Observables
 from validation.statistics.binning import degrees, energies
@@ -94,19 +93,12 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
     plans = _plans(reference, candidate, geometry)
     curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
     columns, standard = [k for k, scalar in enumerate(SCALARS) if scalar.name in CORRELATED], pulls(reference)
-    expected, given = (_pearson(standard(table)[:, columns]) for table in sides.values())
+    with np.errstate(divide="ignore", invalid="ignore"):  # NaN of what does not vary
+        expected, given = (np.atleast_2d(np.corrcoef(standard(table)[:, columns].T)) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
     resolutions = {name: Resolutions.of(table, edges) for name, table in sides.items()}
     return Summary(curves, tuple(SCALARS[k].label for k in columns), expected, given, resolutions, high / low)
-
-
-def _pearson(values: Array) -> Array:
-    """Coefficients (k, k) of the columns of `values` (n, k), NaN for one that does not vary."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        standard = (values - values.mean(axis=0)) / values.std(axis=0)
-        correlation: Array = standard.T @ standard / len(values)
-    return correlation
 
 
 _Plan = tuple[Frame, Callable[[Observables], Points]]
@@ -159,11 +151,7 @@ def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -
             "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
         ),
         "resolution_against_energy": against(
-            "energy_gev",
-            "Resolution against energy",
-            r"$\sigma$/mean of $E_\mathrm{vis}/E$",
-            _response,
-            relative_width,
+            "energy_gev", "Resolution against energy", r"$\sigma$/mean of $E_\mathrm{vis}/E$", _response, relative_width
         ),
         "hits": distribution("Shape", "hits", "Number of hits", "Hits above 0.3 MeV"),
         "depth_x0": distribution("Shape", "depth_x0", "Mean shower depth", "Depth [$X_0$]"),

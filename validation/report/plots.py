@@ -19,8 +19,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
-from calopipe.showers.cells import Geometry
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array, Geometry
 from validation.measure.pictures import Picture, views_mm
 from validation.report.curves import Curve, Points, Scale, Summary
 from validation.statistics.resolution import curve as law

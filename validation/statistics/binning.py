@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Geometry
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array, Geometry
 from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.sets import Rows, Samples

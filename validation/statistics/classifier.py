@@ -11,7 +11,7 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 
 LEAST_SHOWERS = 50  # a side, below which half of them teach a classifier nothing
 _ROUNDS = 100

@@ -16,7 +16,7 @@ from scipy.optimize import nnls
 from threadpoolctl import threadpool_limits
 
 from calopipe.documents import finite
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42
 _MOST = 50_000  # in a subset of FPD

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 
 Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
 Means = dict[str, Array]  # name -> (k,), or (resamples, k)

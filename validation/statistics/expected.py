@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns, Observables
 from validation.measure.sets import SAMPLE_SHOWERS, Labels, Rows

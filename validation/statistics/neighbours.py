@@ -10,8 +10,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances_argmin_min
 
-from calopipe.showers.cells import FloatArray
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array, FloatArray
 from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
 
 NEIGHBOURS = 5  # as Naeem et al. advise

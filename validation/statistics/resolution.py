@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import stats
 from scipy.optimize import curve_fit
 
-from validation.measure.deposits import Array
+from calopipe.showers.cells import Array
 from validation.measure.observables import Observables
 
 _LEAST_FACTOR = 3.0  # of the energies, to tell a/sqrt(E) from c

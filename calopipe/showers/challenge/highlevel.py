@@ -13,10 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry
 from calopipe.showers.positions import positions
-
-Array = npt.NDArray[np.float64]
 
 _MEV = 1e3  # in a GeV
 _NOTHING = 1e-16  # added to an energy that is divided by, as published: the centre of an empty layer is 0
