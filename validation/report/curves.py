@@ -93,12 +93,19 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
     plans = _plans(reference, candidate, geometry)
     curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
     columns, standard = [k for k, scalar in enumerate(SCALARS) if scalar.name in CORRELATED], pulls(reference)
-    with np.errstate(divide="ignore", invalid="ignore"):  # NaN of what does not vary
-        expected, given = (np.atleast_2d(np.corrcoef(standard(table)[:, columns].T)) for table in sides.values())
+    expected, given = (_pearson(standard(table)[:, columns]) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
     resolutions = {name: Resolutions.of(table, edges) for name, table in sides.items()}
     return Summary(curves, tuple(SCALARS[k].label for k in columns), expected, given, resolutions, high / low)
+
+
+def _pearson(values: Array) -> Array:
+    """Coefficients (k, k) of the columns of `values` (n, k), NaN for one that does not vary, as in a single shower."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        standard = (values - values.mean(axis=0)) / values.std(axis=0)
+        correlation: Array = standard.T @ standard / len(values)
+    return correlation
 
 
 _Plan = tuple[Frame, Callable[[Observables], Points]]
