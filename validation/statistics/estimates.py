@@ -155,32 +155,27 @@ def resample(
     sums = _Sums()
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
-        of_reference, n = reference(rows), rows.stop - rows.start
+        n = rows.stop - rows.start
         drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
-        sums.add("point", "reference", np.ones((1, n)), of_reference)
-        sums.add("bootstrap", "reference", drawn, of_reference)
-        sums.add("halves", "reference", streams[1].integers(0, 2, (NULL_RESAMPLES, n)), of_reference)
-        if not per_event:
-            sums.add("null", "reference", _coins(streams[2], n, events), of_reference)
-            continue
-        of_candidate = candidate(slice(rows.start * per_event, rows.stop * per_event))
-        player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
-        copies = player[:, :, None] == np.arange(1, per_event + 1)
-        sums.add("point", "candidate", np.ones((1, n * per_event)), of_candidate)
-        sums.add("bootstrap", "candidate", np.repeat(drawn, per_event, axis=1), of_candidate)
-        sums.add("null", "reference", player == 0, of_reference)
-        sums.add("null", "candidate", copies.reshape(NULL_RESAMPLES, -1), of_candidate)
+        if per_event:
+            player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
+            dealt, copies = player == 0, player[:, :, None] == np.arange(1, per_event + 1)
+            of_candidate = candidate(slice(rows.start * per_event, rows.stop * per_event))
+            of_event, null = np.repeat(drawn, per_event, axis=1), copies.reshape(NULL_RESAMPLES, -1)
+            sums.add("candidate", of_candidate, bootstrap=of_event, null=null)
+        else:
+            dealt = _coins(streams[2], n, events)
+        halves = streams[1].integers(0, 2, (NULL_RESAMPLES, n))
+        sums.add("reference", reference(rows), bootstrap=drawn, null=dealt, halves=halves)
     for rows in _slices(0 if per_event else events[1]):
-        of_candidate, m = candidate(rows), rows.stop - rows.start
-        sums.add("point", "candidate", np.ones((1, m)), of_candidate)
-        sums.add("bootstrap", "candidate", streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m)), of_candidate)
-        sums.add("null", "candidate", _coins(streams[2], m, events), of_candidate)
+        m = rows.stop - rows.start
+        drawn = streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m))
+        sums.add("candidate", candidate(rows), bootstrap=drawn, null=_coins(streams[2], m, events))
 
     reference_sums, candidate_sums = sums["point", "reference"], sums["point", "candidate"]
     chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
-    point = sums.means(reference_sums, candidate_sums)
     return Resampled(
-        point=Pair(*({name: mean[0] for name, mean in side.items()} for side in (point.reference, point.candidate))),
+        point=sums.means(reference_sums[0], candidate_sums[0]),
         bootstrap=sums.means(sums["bootstrap", "reference"], sums["bootstrap", "candidate"]),
         null=sums.means(chosen, reference_sums + candidate_sums - chosen),
         halves=sums.means(half, reference_sums - half),
@@ -257,29 +252,25 @@ def correlation_differences(name: str, columns: int) -> Statistic:
     return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
 
 
-class _Sums:
-    """Weighted sums of features for each kind of draw and side, (resamples, columns + 1): the last sums the weights."""
+class _Sums(dict[tuple[str, str], Array]):
+    """Weighted sums of features by kind of draw and side, (resamples, columns + 1): the last sums the weights."""
 
-    def __init__(self) -> None:
-        self._sums: dict[tuple[str, str], Array] = {}
-        self._widths: dict[str, int] = {}
-
-    def add(self, kind: str, side: str, weights: npt.NDArray[Any], features: Features) -> None:
-        """Add features (events, k) with `weights` (resamples, events)."""
+    def add(self, side: str, features: Features, **weights: npt.NDArray[Any]) -> None:
+        """Add features (events, k) with the `weights` (resamples, events) of each kind, and as they are ("point")."""
         self._widths = {name: values.shape[1] for name, values in features.items()}
-        weights = weights.astype(np.float64, copy=False)
-        products = weights @ np.concatenate(list(features.values()), axis=1)
-        more = np.column_stack([products, weights.sum(axis=1)])
-        self._sums[kind, side] = self._sums.get((kind, side), 0.0) + more
-
-    def __getitem__(self, place: tuple[str, str]) -> Array:
-        return self._sums[place]
+        columns = np.concatenate(list(features.values()), axis=1)
+        for kind, drawn in {"point": np.ones((1, len(columns))), **weights}.items():
+            floats = drawn.astype(np.float64, copy=False)
+            more = np.column_stack([floats @ columns, floats.sum(axis=1)])
+            self[kind, side] = self.get((kind, side), 0.0) + more
 
     def means(self, reference: Array, candidate: Array) -> Pair:
-        """By name, NaN where the weights sum to zero."""
+        """By name, of sums (..., columns + 1); NaN where the weights sum to zero."""
         places = np.cumsum(list(self._widths.values()))[:-1]
-        columns = (sums[:, :-1] / np.where(sums[:, -1:] > 0, sums[:, -1:], np.nan) for sums in (reference, candidate))
-        return Pair(*(dict(zip(self._widths, np.split(column, places, axis=1), strict=True)) for column in columns))
+        sides = (
+            sums[..., :-1] / np.where(sums[..., -1:] > 0, sums[..., -1:], np.nan) for sums in (reference, candidate)
+        )
+        return Pair(*(dict(zip(self._widths, np.split(means, places, axis=-1), strict=True)) for means in sides))
 
 
 def _slices(events: int) -> Iterator[slice]:
