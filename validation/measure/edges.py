@@ -104,11 +104,7 @@ def _apart(edges: Array, least: float, growth: float) -> Array:
     for edge in edges[1:]:
         if edge - kept[-1] >= max(least, growth * kept[-1]) * (1 - _ROUNDING):
             kept.append(edge)
-    if len(kept) > 1:
-        kept[-1] = edges[-1]
-    else:
-        kept.append(edges[-1])
-    return np.array(kept)
+    return np.array([edges[0], *kept[1:-1], edges[-1]])
 
 
 def _mirrored(outward: Array) -> Array:
