@@ -30,7 +30,6 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import numpy as np
 import tensorflow as tf
 
-from calopipe import storage
 from calopipe.errors import run_command
 from preprocessing.dataset import read_manifest
 from preprocessing.pipeline import preprocess
@@ -157,7 +156,7 @@ def main() -> None:
             return
         if (dataset := options.dataset) is None:
             dataset = Path(place) / "ds"
-            preprocess(discover([str(name) for name in storage.expand(options.input)]), dataset, Settings())
+            preprocess(discover(options.input), dataset, Settings())
         manifest = read_manifest(dataset)
         config = named_config(options.config, batch=options.batch, precision=options.precision)
         # not compiled by phase, so that the whole step is one program

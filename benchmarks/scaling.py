@@ -27,14 +27,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from networks import NETWORKS, Network, Switch, hosts
 
-from calopipe import storage
 from calopipe.errors import run_command
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
@@ -184,66 +182,54 @@ _DEVICES = (
 )
 
 
-@dataclass
-class Case:
-    """A way to train, with `batch` showers a replica, and what each of its turns gave; `cpu_s` is of all processes."""
-
-    mirrored: bool
-    replicas: int
-    batch: int
-    rates: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-
-    def turn(self, dataset: Path, output: Path, steps: int, environments: Sequence[Mapping[str, str]]) -> None:
-        """Train in one process for each of the `environments`; what the first says counts."""
-        program = ["-c", _DEVICES.format(self.replicas)] if self.mirrored else ["-m", "training"]
-        command = [
-            sys.executable, *program, "fit", "--dataset", str(dataset), "--output", str(output), "--config", "fast",
-            "--steps", str(steps), "--batch", str(self.batch), *(["--strategy", "mirrored"] if self.mirrored else []),
-        ]  # fmt: skip
-        with tempfile.TemporaryFile("w+") as errors:
-            processes: list[subprocess.Popen[bytes]] = []
-            try:
-                for more in environments:
-                    environment = {**os.environ, **more}
-                    processes.append(
-                        subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment)
-                    )
-                ends = [os.wait4(process.pid, 0) for process in processes]
-            except BaseException:  # an interruption: workers die with it
-                for process in processes:
-                    process.kill()
-                raise
-            errors.seek(0)
-            if any(status for _, status, _ in ends):
-                raise SystemExit(errors.read()[-2000:])
-        self.cpu_s.append(sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends))
-        last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
-        self.rates.append(last["images_per_s"])
+def trained(program: Sequence[str], environments: Sequence[Mapping[str, str]], output: Path) -> tuple[float, float]:
+    """Train in one process for each of the `environments`: images a second that the first says, and processor seconds
+    of all.
+    """
+    command = [sys.executable, *program, "--output", str(output)]
+    with tempfile.TemporaryFile("w+") as errors:
+        processes: list[subprocess.Popen[bytes]] = []
+        try:
+            for more in environments:
+                environment = os.environ | more
+                processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment))
+            ends = [os.wait4(process.pid, 0) for process in processes]
+        except BaseException:  # an interruption: workers die with it
+            for process in processes:
+                process.kill()
+            raise
+        errors.seek(0)
+        if any(status for _, status, _ in ends):
+            raise SystemExit(errors.read()[-2000:])
+    last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
+    return last["images_per_s"], sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends)
 
 
 def training(dataset: Path, *, quick: bool) -> None:
     """Weak and strong scaling of both approaches; the processor time of a step is that of long less short trainings."""
     short, long = (5, 10) if quick else (10, 200)
-    cases = [("weak, strong", "one device", Case(mirrored=False, replicas=1, batch=16))]
+    cases = [("weak, strong", "one device", 1, 16)]  # the last: showers a replica
     for replicas in (2,) if quick else (2, 4):
         for scaling, batch in (("weak", 16), ("strong", 16 // replicas)):
-            cases += [(scaling, way, Case(way == "mirrored", replicas, batch)) for way in ("mirrored", "processes")]
+            cases += [(scaling, way, replicas, batch) for way in ("mirrored", "processes")]
     print("\n| scaling | approach | replicas | batch of each | ms a step | processor ms a step |")
     print("|---|---|---|---|---|---|")
-    for scaling, approach, case in cases:
+    for scaling, approach, replicas, batch in cases:
+        fit = ["fit", "--dataset", str(dataset), "--config", "fast", "--batch", str(batch)]
+        program = ["-m", "training", *fit]
+        if approach == "mirrored":
+            program = ["-c", _DEVICES.format(replicas), *fit, "--strategy", "mirrored"]
+        spent = []
         with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
             for steps in (short, long):
                 environments = [_ONE_THREAD]
                 if approach == "processes":
-                    addresses = _loopback(case.replicas)
-                    clusters = [Cluster(addresses, worker).to_environment() for worker in range(case.replicas)]
-                    environments = [_ONE_THREAD | cluster for cluster in clusters]
-                case.turn(dataset, Path(place) / str(steps), steps, environments)
-        wall = case.batch * case.replicas / case.rates[-1]
-        cpu = (case.cpu_s[1] - case.cpu_s[0]) / (long - short)
-        what = f"{scaling} | {approach} | {case.replicas} | {case.batch}"
-        print(f"| {what} | {1e3 * wall:.0f} | {1e3 * cpu:.0f} |", flush=True)
+                    addresses = _loopback(replicas)
+                    environments = [_ONE_THREAD | Cluster(addresses, k).to_environment() for k in range(replicas)]
+                rate, cpu_s = trained([*program, "--steps", str(steps)], environments, Path(place) / str(steps))
+                spent.append(cpu_s)
+        wall, cpu = batch * replicas / rate, (spent[1] - spent[0]) / (long - short)
+        print(f"| {scaling} | {approach} | {replicas} | {batch} | {1e3 * wall:.0f} | {1e3 * cpu:.0f} |", flush=True)
 
 
 def epoch(dataset: Path, *, quick: bool) -> None:
@@ -283,7 +269,7 @@ def main() -> None:
         command.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(studies)}")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and workers are cleared away
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
-        preprocess(discover([str(name) for name in storage.expand(options.input)]), Path(place) / "ds", Settings())
+        preprocess(discover(options.input), Path(place) / "ds", Settings())
         for name, study in studies.items():
             if name in chosen:
                 began = time.monotonic()
