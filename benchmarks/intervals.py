@@ -37,10 +37,7 @@ from validation.statistics.estimates import (
 
 _SHARED = 0.8  # of the variance of partners: what energy and angle explain of the hits
 _SCALE, _OFFSET = 1.05, 0.1  # the candidate's x is 1.05 x + 0.1 times the mean of x
-_HITS, _HITS_SPREAD = (
-    600.0,
-    0.3,
-)  # hits are Poisson numbers about 600 exp(0.3 z): a skewness of 1; Geant4's sample has none
+_HITS, _HITS_SPREAD = 600.0, 0.3  # Poisson numbers about 600 exp(0.3 z): a skewness of 1; Geant4's sample has none
 _BINS = 16  # what 7,000 showers a side have
 _SLOPE = 0.3  # of the density 1 + slope (2 u - 1) of the candidate, where that of the reference is 1: S = 0.0075
 _ENTRIES = 20  # of an event whose entries follow one of two densities, 1 - or + slope (2 u - 1)
@@ -131,7 +128,8 @@ def features(z: Array, *, candidate: bool, rng: np.random.Generator) -> Features
         for both in _CORRELATIONS:
             r = both[candidate]
             a, b = (LAWS[name].draw(next(column), rng) for _ in range(2))
-            found[f"{name} {both[0]}"] = with_products(_standard(np.stack([a, r * a + math.sqrt(1 - r**2) * b], 1)))
+            values = np.stack([a, r * a + math.sqrt(1 - r**2) * b], 1)
+            found[f"{name} {both[0]}"] = with_products(values - values.mean(axis=0))
     for kind, slope in (("null", 0.0), ("away", _SLOPE if candidate else 0.0)):
         found[f"1 entry, {kind}"] = _one_hot(_quantile(special.ndtr(next(column)), slope))
     for kind, share in (("null", 0.5), ("away", 1.0 if candidate else 0.5)):
@@ -139,10 +137,6 @@ def features(z: Array, *, candidate: bool, rng: np.random.Generator) -> Features
         entries = _quantile(rng.random((len(z), _ENTRIES)), slopes)
         found[f"{_ENTRIES} entries, {kind}"] = _one_hot(entries.reshape(-1)).reshape(len(z), _ENTRIES, _BINS).sum(1)
     return found
-
-
-def _standard(values: Array) -> Array:
-    return values - values.mean(axis=0)
 
 
 def _cumulative(u: Array, slope: float | Array) -> Array:

@@ -57,17 +57,14 @@ def sources(inputs: tuple[Path, ...]) -> tuple[Hits, FloatArray, FloatArray]:
     opened = [open_showers(path) for path in inputs]
     parts = [Hits.of(piece) for file in opened for _, piece in file.pieces(0, file.events)]
     before = np.cumsum([0, *map(len, parts)])
-    rows, cells, values = (
-        np.concatenate(each)
-        for each in (
-            [part.row + first for part, first in zip(parts, before, strict=False)],
-            [part.cell for part in parts],
-            [part.value for part in parts],
-        )
+    hits = Hits(
+        np.concatenate([part.row + first for part, first in zip(parts, before, strict=False)]),
+        np.concatenate([part.cell for part in parts]),
+        np.concatenate([part.value for part in parts]),
+        (int(before[-1]), *parts[0].shape[1:]),
     )
-    shape = (int(before[-1]), *parts[0].shape[1:])
-    energy, theta = (np.concatenate(each) for each in zip(*((f.energy_gev, f.theta_rad) for f in opened), strict=True))
-    return Hits(rows, cells, values, shape), energy, theta
+    energy, theta = (np.concatenate([getattr(file, name) for file in opened]) for name in ("energy_gev", "theta_rad"))
+    return hits, energy, theta
 
 
 def write_altered(inputs: tuple[Path, ...], path: Path, number: int) -> None:
@@ -81,8 +78,7 @@ def write_altered(inputs: tuple[Path, ...], path: Path, number: int) -> None:
     mirror_x, mirror_y = rng.integers(2, size=(2, _PER_FILE)).astype(bool)
     temporary = path.with_suffix(".partial")
     with h5py.File(temporary, "w") as file:
-        stated = {name: value for name, value in REFERENCE_GEOMETRY.to_json().items() if name != "shape"}
-        file.attrs.update(stated)
+        file.attrs.update({name: value for name, value in REFERENCE_GEOMETRY.to_json().items() if name != "shape"})
         file["energy"] = (energy[chosen] * scale).astype(np.float32)
         file["theta"] = np.where(mirror_y, np.float32(np.pi) - theta[chosen], theta[chosen])  # the tilt is along y
         ecal = file.create_dataset(
