@@ -17,7 +17,7 @@ import numpy as np
 
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from training.configs import named_config
-from training.estimate.catalogue import Catalogue, Kind, Link, load_catalogue
+from training.estimate.catalogue import Catalogue, Kind, load_catalogue
 from training.estimate.model import Pace, Work, exchange_seconds, paces, step_seconds
 from training.estimate.work import work_of
 
@@ -106,16 +106,12 @@ def fit_v100(catalogue: Catalogue) -> tuple[float, float, float, float]:
     rows, values = [], []
     for each in (each for each in FIGURES if each.kind == "v100" and each.calibrates and each.prefetch):
         here = replace(kind, devices_a_host=-(-each.devices // each.hosts))
-        free = replace(here, local=_without_latency(here.local), network=_without_latency(here.network))
+        free = replace(here, local=replace(here.local, alpha_s=0.0), network=replace(here.network, alpha_s=0.0))
         rings = len(work.collectives) * 2 * np.array([here.devices_a_host - 1, each.hosts - 1])
         rows.append([each.batch, 1.0, *rings])
         values.append(each.seconds / steps(each) - exchange_seconds(work.collectives, free, each.devices))
     shower, step, local, network = np.linalg.solve(np.array(rows), np.array(values))
     return work.flop / shower / 1e12, step, local, network
-
-
-def _without_latency(link: Link) -> Link:
-    return replace(link, alpha_s=0.0)
 
 
 def fit_rate(published: Published, kind: Kind) -> float:
