@@ -14,8 +14,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,15 +53,8 @@ class Training:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.about = folder, json.loads((folder / "about.json").read_text())
-        self.failure: Exception | None = None
 
     def compile(self) -> None:
-        try:
-            self._compile()
-        except Exception as error:  # the other programs are to run
-            self.failure = error
-
-    def _compile(self) -> None:
         about, began = self.about, time.perf_counter()
         names, longest = about["names"], about["hits"]
         train, watched = (showers_of(self.folder, split, names, longest) for split in ("train", "validation"))
@@ -158,20 +151,18 @@ def main() -> None:
     options = command.parse_args()
     say(jax.devices())
     trainings = [Training(folder) for folder in options.folders]
-    threads = [threading.Thread(target=training.compile) for training in trainings]
-    for thread in threads:
-        thread.start()
-    for training, thread in zip(trainings, threads, strict=True):
-        thread.join()
-        if training.failure:
-            say(f"{training.folder.name}: {str(training.failure)[:500]}")
-            continue
-        for file in sorted(training.folder.glob("weights_*.npz")):
-            if time.perf_counter() - _BEGAN < options.limit:
-                training.run(int(file.stem.split("_")[1]), options.output / training.folder.name)
-            else:
-                say(f"{training.folder.name}: no time for {file.stem}")
-        training.train = training.watched = {}
+    with ThreadPoolExecutor(len(trainings)) as threads:
+        compiled = [threads.submit(training.compile) for training in trainings]
+        for training, done in zip(trainings, compiled, strict=True):
+            if failure := done.exception():  # the other programs are to run
+                say(f"{training.folder.name}: {str(failure)[:500]}")
+                continue
+            for file in sorted(training.folder.glob("weights_*.npz")):
+                if time.perf_counter() - _BEGAN < options.limit:
+                    training.run(int(file.stem.split("_")[1]), options.output / training.folder.name)
+                else:
+                    say(f"{training.folder.name}: no time for {file.stem}")
+            training.train = training.watched = {}
 
 
 if __name__ == "__main__":
