@@ -119,20 +119,16 @@ def _einsum(op: tf.Operation) -> float:
     return 2.0 * math.prod(sizes.values())
 
 
-def _convolution(kernel: Callable[[tf.Operation], Any], output: Callable[[tf.Operation], Any]) -> Any:
-    """A convolution or a gradient of it: `kernel` has (..., in, out) weights, `output` the shape of its answer."""
-    return lambda op: 2.0 * math.prod(output(op).shape) * math.prod(kernel(op).shape[:-1])
+def _convolution(op: tf.Operation) -> float:
+    """A convolution or a gradient of it: the kernel has (..., in, out) weights, a gradient is given the answer's."""
+    kernel = op.outputs[0] if "BackpropFilter" in op.type else op.inputs[1]
+    answer = op.inputs[2] if "Backprop" in op.type else op.outputs[0]
+    return 2.0 * math.prod(answer.shape) * math.prod(kernel.shape[:-1])
 
 
 _OPERATIONS: dict[str, Callable[[tf.Operation], float]] = {
-    **dict.fromkeys(("MatMul", "BatchMatMulV2", "BatchMatMulV3"), _product),
     "Einsum": _einsum,
-    **dict.fromkeys(("Conv2D", "Conv3D"), _convolution(lambda op: op.inputs[1], lambda op: op.outputs[0])),
-    **dict.fromkeys(
-        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"), _convolution(lambda op: op.inputs[1], lambda op: op.inputs[2])
-    ),
-    **dict.fromkeys(
-        ("Conv2DBackpropFilter", "Conv3DBackpropFilterV2"),
-        _convolution(lambda op: op.outputs[0], lambda op: op.inputs[2]),
-    ),
+    **dict.fromkeys(("MatMul", "BatchMatMulV2", "BatchMatMulV3"), _product),
+    **dict.fromkeys(("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"), _convolution),
+    **dict.fromkeys(("Conv3D", "Conv3DBackpropInputV2", "Conv3DBackpropFilterV2"), _convolution),
 }
