@@ -110,20 +110,17 @@ def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate
 
 def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str]:
     """The pace in each case, the fastest first, and the basis of it."""
-    rate = kind.rate_of(work.model, work.precision)
-    step = (0.0, 0.0, 0.0)
-    if rate is not None:
-        spread = (rate.spread[0], 1.0, rate.spread[1])
-        shower = [work.flop / (1e12 * rate.tflops) * factor for factor in spread]
-        step = tuple(rate.step_s * factor for factor in spread)  # type: ignore[assignment]
-        basis = "this kind's rate"
-    elif shares := _shares(work, kind, catalogue):
+    if rate := kind.rate_of(work.model, work.precision):
+        shower_s = work.flop / (1e12 * rate.tflops)
+        factors = (rate.spread[0], 1.0, rate.spread[1])
+        return [Pace(shower_s * factor, rate.step_s * factor) for factor in factors], "this kind's rate"
+    if shares := _shares(work, kind, catalogue):
         shower, basis = _by_shares(work, kind, shares), "other kinds' rates"
     else:
         fastest = work.flop / (1e12 * kind.peak.of(work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
         shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
-    return [Pace(*pace) for pace in zip(shower, step, strict=True)], basis
+    return [Pace(seconds, 0.0) for seconds in shower], basis
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
