@@ -7,11 +7,10 @@ from pathlib import Path, PurePath
 
 import h5py
 import numpy as np
-import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.events.splits import SPLITS, SplitRule
+from calopipe.events.splits import SplitRule
 from calopipe.flow.files import FlowFile, open_flow
 from calopipe.progress import say
 from training import folder
@@ -63,14 +62,10 @@ def rollouts(output: Path) -> tuple[list[Path], str]:
 def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
     """The simulations of the test split. InputError: there is none."""
     flows = [open_flow(storage.location(file)) for file in files]
-    tested = [flow for flow in flows if SPLITS[rule.assign(flow.path.name, _digests(flow))[0]] == "test"]
+    tested = [flow for flow in flows if rule.mask("test", flow.path.name, np.array([flow.digest]))[0]]
     if not tested:
         raise InputError(f"{files[0]}: none of the {len(files)} simulations is in the test split; give more of them")
     return tested
-
-
-def _digests(flow: FlowFile) -> npt.NDArray[np.uint64]:
-    return np.array([flow.digest], dtype=np.uint64)
 
 
 def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
