@@ -9,7 +9,6 @@ it. A pod that has only failed is still there, so the step's next attempt finds 
 from __future__ import annotations
 
 import hashlib
-import json
 import signal
 import sys
 import time
@@ -19,6 +18,7 @@ from typing import Any
 
 from kubernetes.client import V1Pod
 
+from calopipe import storage
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.kubernetes import Json
 from training.nodes.signals import stop_signals
@@ -60,11 +60,10 @@ def manifest(
         "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
     }
     spec = {"runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": runtime}, "trainer": trainer}
-    spec_hash = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainJob",
-        "metadata": {"name": name, "annotations": {_SPEC_HASH: spec_hash}},
+        "metadata": {"name": name, "annotations": {_SPEC_HASH: storage.fingerprint(spec)}},
         "spec": spec,
     }
 
