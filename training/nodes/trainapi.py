@@ -46,13 +46,7 @@ class TrainJobs:
         # Asking again is done here, where a signal and the deadline are heeded.
         self._cluster = kubernetes.connect(retries=False)
         self.namespace = self._cluster.namespace
-        self._kind: dict[str, Any] = {
-            "group": GROUP,
-            "version": VERSION,
-            "plural": PLURAL,
-            "namespace": self.namespace,
-            "_request_timeout": _REQUEST_S,
-        }
+        self._kind: dict[str, Any] = {"group": GROUP, "version": VERSION, "plural": PLURAL, "namespace": self.namespace}
         self._refused: set[str] = set()
 
     def create(self, manifest: Json) -> Json | None:
@@ -98,7 +92,6 @@ class TrainJobs:
             self._cluster.core.list_namespaced_pod,
             namespace=self.namespace,
             label_selector=f"{_JOBSET}={name}",
-            _request_timeout=_REQUEST_S,
         )
         return list(pods.items)
 
@@ -106,7 +99,7 @@ class TrainJobs:
         """What Kubernetes warns of about `job` and what is made of it, the oldest first; empty if it says nothing."""
         listed = self._try(
             "list events", "its events", self._cluster.core.list_namespaced_event, self.namespace,
-            field_selector="type=Warning", _request_timeout=_REQUEST_S,
+            field_selector="type=Warning",
         )  # fmt: skip
         name, made = job["metadata"]["name"], datetime.fromisoformat(job["metadata"]["creationTimestamp"])
         events = [
@@ -119,10 +112,8 @@ class TrainJobs:
 
     def log(self, pod: str, **which: int) -> list[str] | None:
         """The lines of a worker's log, or None where it cannot be read."""
-        answer = self._try(
-            f"read the log of pod {pod}", "its log", self._cluster.log, pod, CONTAINER, self.namespace,
-            _request_timeout=_REQUEST_S, **which,
-        )  # fmt: skip
+        doing = f"read the log of pod {pod}"
+        answer = self._try(doing, "its log", self._cluster.log, pod, CONTAINER, self.namespace, **which)
         return None if answer is None else answer.data.decode(errors="replace").splitlines()
 
     def _try(self, doing: str, what: str, request: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -131,7 +122,7 @@ class TrainJobs:
         That a right is missing is printed, once.
         """
         try:
-            return request(*arguments, **more)
+            return request(*arguments, **more, _request_timeout=_REQUEST_S)
         except urllib3.exceptions.HTTPError:
             return None
         except ApiException as error:
@@ -147,7 +138,7 @@ class TrainJobs:
         silent = False
         while True:
             try:
-                return request(**arguments)
+                return request(**arguments, _request_timeout=_REQUEST_S)
             except ApiException as error:
                 about_object = bool(kubernetes.status(error))
                 if error.status in none_for and about_object:
