@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow
+from calopipe.flow.files import CHUNK_FRAMES, FloatArray, flow_writer, open_flow
 from preprocessing.runner import pipeline
 from training.models.source import ModelFile, file_of
 from training.rollout.stepper import Stepper
@@ -60,7 +59,7 @@ def advance_tiles(
     *,
     place: str,
     beam_options: Sequence[str] = (),
-) -> Iterator[npt.NDArray[np.float32]]:
+) -> Iterator[FloatArray]:
     """The velocity (x, y, 2) one interval after each of `frames` of the flow file `start`, in order.
 
     Workers leave them in the folder `place`. See `advance`.

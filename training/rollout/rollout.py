@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import START_SEEN, FlowFile, flow_writer, open_flow
+from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, open_flow
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
 from preprocessing.flow.pairs import read_pairs
@@ -100,7 +100,7 @@ _SHARE = 0.995  # of cells whose vorticity the colours span
 _WIDTH = 384  # pixels at least
 
 
-def write_movie(path: Path, flows: dict[str, npt.NDArray[np.float32]], solid: npt.NDArray[np.bool_]) -> None:
+def write_movie(path: Path, flows: dict[str, FloatArray], solid: npt.NDArray[np.bool_]) -> None:
     """Write a GIF of `flows`: by name the vorticity (T, x, y) of as many frames, the first of which sets the scale."""
     from PIL import Image, ImageDraw  # noqa: PLC0415  Pillow comes with matplotlib
 

@@ -12,11 +12,9 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import FlowFile
+from calopipe.flow.files import FloatArray, FlowFile
 from training.loading import load
 from training.models.flow import FlowModel
-
-FloatArray = npt.NDArray[np.float32]
 
 _SAME = 1e-3  # of a Reynolds number: one that lies so little outside the training's is no extrapolation
 
