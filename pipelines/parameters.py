@@ -22,7 +22,7 @@ from calopipe.showers.selection import Reading
 from calopipe.storage import location
 from components.step import require_plain
 
-SHOWERS, FLOW = PIPELINES = ("calorimeter", "vortex")
+SHOWERS, FLOW = "calorimeter", "vortex"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,9 +143,7 @@ def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callab
 
 def add_choice(task: argparse.ArgumentParser) -> None:
     """The option that chooses the pipeline."""
-    task.add_argument(
-        "--pipeline", choices=PIPELINES, default=SHOWERS, help="of showers (default), or vortex, of a flow"
-    )
+    task.add_argument("--pipeline", choices=KINDS, default=SHOWERS, help="of showers (default), or vortex, of a flow")
 
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS, *, without: str = "") -> None:
