@@ -39,6 +39,12 @@ def require_seed(seed: int) -> None:
         raise InputError(f"--seed is {seed}, expected 0 to {2**31 - 1}")
 
 
+def require_least(what: str, value: int, least: int) -> None:
+    """Raise InputError unless `value`, which the option or setting `what` has, is at least `least`."""
+    if value < least:
+        raise InputError(f"{what} is {value}, expected at least {least}")
+
+
 def describe(error: BaseException) -> str | None:
     """One line for the user about `error`, or None where it is a defect of the program."""
     if isinstance(error, InputError):

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from calopipe import storage
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.events.contents import MEMORY
 from calopipe.events.splits import SplitRule
 from calopipe.events.tolerance import Tolerance
@@ -45,7 +45,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     if flow:
         pairs = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
         tolerance = Tolerance(on_bad_event=values["on_bad_event"], on_bad_file=values["on_bad_file"])
-        _require_count("--rollout-steps", values["rollout_steps"], 0)
+        require_least("--rollout-steps", values["rollout_steps"], 0)
     else:
         dataset = values["dataset"] or f"{output}/dataset"
         reading = Reading(**{field.name: values[field.name] for field in fields(Reading)} | {"dataset": dataset})
@@ -53,7 +53,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         split_values(values["geometry"])
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")
-        _require_count("--per-event", values["per_event"], 1)
+        require_least("--per-event", values["per_event"], 1)
     if platform:
         require_mounted(parameters, platform.claim)
         return
@@ -76,11 +76,6 @@ def _model_file(packed: str) -> ModelFile | None:
         return None
     quiet_tensorflow()  # which the file may import
     return ModelFile.unpacked(packed)
-
-
-def _require_count(option: str, value: int, least: int) -> None:
-    if value < least:
-        raise InputError(f"{option} is {value}, expected at least {least}")
 
 
 def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:

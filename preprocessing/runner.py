@@ -18,7 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
 from calopipe.storage import Location
@@ -127,8 +127,7 @@ def beam_options_of(options: argparse.Namespace) -> list[str]:
     for option in options.beam_option:
         if not re.match(r"[A-Za-z]\w*(=|$)", option):
             raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
-    if options.workers < 1:
-        raise InputError(f"--workers is {options.workers}, expected at least 1")
+    require_least("--workers", options.workers, 1)
     several = [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
     return [f"--{option}" for option in options.beam_option] + (several if options.workers > 1 else [])
 

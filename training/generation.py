@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.documents import stands
-from calopipe.errors import InputError, require_seed
+from calopipe.errors import InputError, require_least, require_seed
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.progress import say
 from calopipe.showers.angle import angle_of_cells
@@ -64,8 +64,7 @@ def generate(
     events that it was trained on are one too. The rate is told to `measured`, where showers were made. Raises
     InputError.
     """
-    if per_event < 1:
-        raise InputError(f"--per-event is {per_event}, expected at least 1")
+    require_least("--per-event", per_event, 1)
     require_seed(seed)
     storage.require_writable(output.parent)
     selection, card = conditions.selection, folder.read_card(model)

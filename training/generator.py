@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, LabelRange, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
@@ -42,8 +42,7 @@ class Generator:
     """
 
     def __init__(self, model: Path, batch: int = 0, strategy: str = "one-device", library: Path | None = None) -> None:
-        if batch < 0:
-            raise InputError(f"--batch is {batch}, expected at least 0")
+        require_least("--batch", batch, 0)
         if strategy == "multi-worker":
             raise InputError("--strategy multi-worker is for training; give each process --share I/N of the showers")
         if library is not None and strategy != "one-device":

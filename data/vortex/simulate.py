@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.errors import InputError, require_seed, run_command
+from calopipe.errors import InputError, require_least, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
@@ -282,8 +282,7 @@ def main() -> None:
     command.add_argument("--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers")
     options = command.parse_args()
     require_seed(options.seed)
-    if options.many < 0:
-        raise InputError(f"--many is {options.many}, expected at least 0")
+    require_least("--many", options.many, 0)
     output = Path(options.output)
     case = Case(**{name: getattr(options, name) for name in _OPTIONS})
     todo = {output: case}

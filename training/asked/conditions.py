@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import BadFileError
@@ -120,8 +120,7 @@ class LabelsAlone:
 
         Energy in GeV, angles in degrees. InputError: a label of the model is missing, or it has none of one given.
         """
-        if showers < 1:
-            raise InputError(f"--showers is {showers}, expected at least 1")
+        require_least("--showers", showers, 1)
         labels = {}
         for name, option in _OPTIONS.items():
             value, known = given[name], card.valid_range.get(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.errors import InputError
+from calopipe.errors import require_least
 from calopipe.events.splits import FRACTIONS
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
@@ -52,9 +52,8 @@ def perform(options: argparse.Namespace) -> None:
     if options.dataset:
         manifest = read_manifest(storage.location(options.dataset))
         geometry, train, validation = manifest.geometry, manifest.count("train"), manifest.count("validation")
-    elif options.showers < 1:
-        raise InputError(f"--showers is {options.showers}, expected at least 1")
     else:
+        require_least("--showers", options.showers, 1)
         train, validation = (int(options.showers * FRACTIONS[split]) for split in ("train", "validation"))
     config.check(geometry)
     from training.estimate.work import work_of  # noqa: PLC0415  TensorFlow

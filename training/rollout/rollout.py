@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe import storage
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, open_flow
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
@@ -37,8 +37,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     frames = len(flow.time)
     if not -frames <= frame < frames:
         raise InputError(f"--start {start}:{frame}: the file holds frames 0 to {frames - 1}; give one of them")
-    if steps < 1:
-        raise InputError(f"--steps is {steps}, expected at least 1")
+    require_least("--steps", steps, 1)
     number = frame % frames
     began, in_network = time.perf_counter(), 0.0
     velocity = flow.velocity(number, number + 1)
