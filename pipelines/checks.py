@@ -97,9 +97,8 @@ def _check_input(
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):
-        most = sum(
-            file.events for file in files if settings.rule.may_hold(split, file.path.name)
-        )  # how many, the cells decide
+        # at most, since the cells decide how many of them count
+        most = sum(file.events for file in files if settings.rule.may_hold(split, file.path.name))
         if most < least:
             raise InputError(
                 f"{files[0].path}: the {split} split of the input holds {most} showers at most, at least {least} are "
