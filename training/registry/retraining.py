@@ -128,11 +128,8 @@ def _require_one_detector(card: Card, manifest: Manifest, registry: Registry) ->
 
 def _may_begin(card: Card, config: FitConfig, manifest: Manifest) -> bool:
     """Whether training may start from the weights of the current model, whose `card` it is; printed too."""
-    reason = ""
-    if card.config.model != config.model:
-        reason = f": that is a {card.config.model}"
-    elif range_differs := config.begins_anew(card.valid_range, manifest.valid_range):
-        reason = f": {range_differs}"
-    weights = "new weights, not those of the current model" if reason else "the weights of the current model"
-    say(f"training begins with {weights}{reason}")
+    same = card.config.model == config.model
+    reason = config.begins_anew(card.valid_range, manifest.valid_range) if same else f"that is a {card.config.model}"
+    new = f"new weights, not those of the current model: {reason}"
+    say(f"training begins with {new if reason else 'the weights of the current model'}")
     return not reason
