@@ -75,15 +75,14 @@ def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
     asked = cluster.objects.list_namespaced_custom_object(
         "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
     )
-    for status in (workflow.get("status", {}) for workflow in asked["items"]):
-        nodes = [
-            node
-            for node in status.get("nodes", {}).values()
-            if node["type"] == "Pod" and node.get("phase") in {"Failed", "Error"} and node.get("message")
-        ]
-        last = max(nodes, key=lambda node: node.get("startedAt") or "", default=status)
-        return " ".join(last.get("message", "").split())
-    return ""
+    status = next((workflow.get("status", {}) for workflow in asked["items"]), {})
+    nodes = [
+        node
+        for node in status.get("nodes", {}).values()
+        if node["type"] == "Pod" and node.get("phase") in {"Failed", "Error"} and node.get("message")
+    ]
+    last = max(nodes, key=lambda node: node.get("startedAt") or "", default=status)
+    return " ".join(last.get("message", "").split())
 
 
 def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> list[Any]:
