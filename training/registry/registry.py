@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import DocumentError, Form
 from calopipe.errors import InputError
+from calopipe.mirror import mirrored
 from calopipe.storage import Location
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
 from training import folder
@@ -149,13 +149,9 @@ class Registry:
     def _local(self, promotion: Promotion) -> Iterator[tuple[Path, folder.Card]]:
         """A promoted model's folder on a local disk, and its card; InputError: it is damaged, or of another version."""
         source = self.place / _MODELS / promotion.model
-        names = [name for name in storage.listing(source) if "/" not in name]
-        if folder.CARD not in names:
-            raise InputError(f"{source}: the promoted model is not there, or not whole; roll back to another")
-        with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
-            local = source if isinstance(source, Path) else Path(scratch)
-            if local is not source:
-                storage.fetched(source, names, local)
+        with mirrored(source, "*", writes=False) as local:
+            if not (local / folder.CARD).is_file():
+                raise InputError(f"{source}: the promoted model is not there, or not whole; roll back to another")
             try:
                 card = folder.read_card(local)
             except DocumentError:
