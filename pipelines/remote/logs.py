@@ -15,7 +15,7 @@ import urllib3
 
 from calopipe import kubernetes
 from calopipe.errors import InputError
-from calopipe.kubernetes import Kubernetes
+from calopipe.kubernetes import Json, Kubernetes
 
 _RUN = "pipeline/runid"  # the label of all that belongs to a run
 _SECONDS = (10, 60)
@@ -75,7 +75,7 @@ def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
     asked = cluster.objects.list_namespaced_custom_object(
         "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
     )
-    status = next((workflow.get("status", {}) for workflow in asked["items"]), {})
+    status: Json = next((workflow.get("status", {}) for workflow in asked["items"]), {})
     nodes = [
         node
         for node in status.get("nodes", {}).values()
