@@ -93,7 +93,7 @@ def compile_package(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = list(sys.argv[1:] if arguments is None else arguments)
-    chosen = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    chosen = CommandParser(prog="submit.py", add_help=False)
     parameters.add_choice(chosen)
     options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])
     options.perform(options)

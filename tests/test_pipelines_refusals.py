@@ -114,6 +114,15 @@ def test_devices_and_nodes_decide_the_strategy_and_no_option(capsys: pytest.Capt
     assert "unrecognized arguments: --strategy" in capsys.readouterr().err
 
 
+def test_a_pipeline_that_is_not_known_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """It is looked for before the other options are read, which depend on it."""
+    with pytest.raises(SystemExit, match="2"):
+        submit.main(["run", "--pipeline", "another"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: argument --pipeline: invalid choice: 'another'")
+    assert line.endswith("; see submit.py --help")
+
+
 def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:
     more = ["--dataset", "gs://bucket/dataset", "--registry", "gs://bucket/registry", "--grade", "/data/own.toml"]
     submit.main([*SUBMIT, "--input", "gs://bucket/*.h5", "/data/a.h5", *more])
