@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,23 +97,23 @@ class _Measured:
             largest_cell = max(largest_cell, float(cells.max()))
         names = ("reference", "even", "odd", "candidate")
         self.histograms = {name: Histograms(reference.geometry, largest_layer, largest_cell) for name in names}
-        of_reference = self._filled(
-            reference, {"reference": slice(None), "even": slice(0, None, 2), "odd": slice(1, None, 2)}
-        )
-        of_candidate = self._filled(candidate, {"candidate": slice(None)})
+        of_reference = self._filled("reference", reference, ("even", "odd"))
+        of_candidate = self._filled("candidate", candidate)
         self.vectors = {"reference": of_reference, "candidate": of_candidate}
 
-    def _filled(self, showers: ShowerSet, parts: Mapping[str, slice]) -> Array:
-        """The features of a set (N, f); its `parts` are filled into histograms."""
+    def _filled(self, name: str, showers: ShowerSet, parts: Sequence[str] = ()) -> Array:
+        """The features of a set (N, f), which is filled into its histograms; showers go to its `parts` in turns."""
         vectors, count = np.empty((0, 0)), 0
         for piece, cells in features(showers):
             vector = piece.vector()
             if not count:
                 vectors = stored(len(showers), vector.shape[1])
             vectors[count : count + len(vector)] = vector
+            self.histograms[name].add(piece, cells)
+            for turn, part in enumerate(parts):
+                rows = slice((turn - count) % len(parts), None, len(parts))
+                self.histograms[part].add(piece[rows], cells[rows])
             count += len(vector)
-            for name, rows in parts.items():
-                self.histograms[name].add(piece[rows], cells[rows])
         return vectors[:count]
 
     def separations(self) -> dict[str, Any]:
