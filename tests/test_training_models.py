@@ -110,7 +110,7 @@ def test_the_gradient_of_the_angle_is_bounded_however_little_a_slice_holds(dtype
 def test_bfloat16_is_warned_of_where_it_does_not_pay(
     flags: str, told: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(precision, "_processor", lambda: flags)
+    monkeypatch.setattr(precision, "processor", lambda: flags)
     monkeypatch.setattr(precision, "on_processors", lambda: True)
     assert precision.emulates_bfloat16() == ("bf16" not in flags)
     precision.warn_of_slow("float32")

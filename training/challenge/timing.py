@@ -17,6 +17,7 @@ from calopipe.progress import say
 from calopipe.showers.challenge import TIMING
 from training.asked.conditions import Conditions, LabelsAlone
 from training.generator import Generator
+from training.models.precision import processor
 
 _BATCHES = {1: 30, 100: 3, 10_000: 1}  # and how often each is timed
 
@@ -61,6 +62,6 @@ def _device() -> dict[str, Any]:
         details = tf.config.experimental.get_device_details(accelerators[0])
         name = str(details.get("device_name", accelerators[0].device_type))
     else:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        lines = processor().splitlines()
         name = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "processor")
     return {"device": name, "accelerator": bool(accelerators), "cores": cores}

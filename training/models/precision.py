@@ -79,15 +79,15 @@ def on_tpus() -> bool:
 
 def emulates_bfloat16() -> bool:
     """Whether TensorFlow computes here on a CPU that has no bfloat16."""
-    return on_processors() and "avx512_bf16" not in _processor() and not has_amx()
+    return on_processors() and "avx512_bf16" not in processor() and not has_amx()
 
 
 def has_amx() -> bool:
     """Whether this machine's processors have AMX, which multiplies matrices of bfloat16 several times as fast."""
-    return "amx_bf16" in _processor()
+    return "amx_bf16" in processor()
 
 
-def _processor() -> str:
+def processor() -> str:
     """What Linux says of this machine's processors; nothing on other systems."""
     cpu = Path("/proc/cpuinfo")
     return cpu.read_text() if cpu.is_file() else ""
