@@ -55,7 +55,7 @@ class ShowerWriter:
             return
         self._create(CELLS, *geometry.shape)
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
-            file.create_dataset(name, (0,), "f4", maxshape=(None,), chunks=(1024,))
+            self._require_label(name, "f4")
 
     def _create(self, name: str, *shape: int) -> None:
         self._file.create_dataset(
@@ -68,9 +68,21 @@ class ShowerWriter:
 
         CaloChallenge's layout holds no theta. ValueError: they hold energy where the calorimeter has no cell.
         """
-        if self._outside.size and showers.cells.reshape(len(showers), -1)[:, self._outside].any():
+        flat = showers.cells.reshape(len(showers), -1)
+        if self._outside.size and flat[:, self._outside].any():
             raise ValueError("showers hold energy where the calorimeter has no cell")
-        columns = self._voxels(showers) if self._deposits == VOXELS else self._cells(showers)
+        if self._deposits == VOXELS:
+            mev = showers.energy_gev.astype(np.float64)[:, None] * 1e3
+            columns: dict[str, Any] = {VOXELS: flat[:, voxel_order(self._geometry)], ENERGIES: mev}
+        else:
+            columns = {
+                CELLS: showers.cells,
+                "energy": showers.energy_gev,
+                "theta": showers.theta_rad,
+                "mtheta": showers.mtheta_rad,
+                "eta": -np.log(np.tan(showers.theta_rad / 2)),
+                "sum": showers.cells.sum(axis=(1, 2, 3)),
+            }
         columns |= {DATASETS[name]: values for name, values in showers.more.items()}
         start, self._events = self._events, self._events + len(showers)
         for name, values in columns.items():
@@ -80,7 +92,7 @@ class ShowerWriter:
         self._require_written()
 
     def _require_label(self, name: str, kind: Any) -> None:
-        """Make the dataset of a label that not all showers have."""
+        """Make the dataset of a label, a number a shower, if it is not there."""
         if name not in self._file:
             self._file.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1024,))
 
@@ -107,24 +119,6 @@ class ShowerWriter:
     def _require_written(self) -> None:
         if self._sink.error is not None:
             raise self._sink.error
-
-    @staticmethod
-    def _cells(showers: Showers) -> dict[str, Any]:
-        return {
-            CELLS: showers.cells,
-            "energy": showers.energy_gev,
-            "theta": showers.theta_rad,
-            "mtheta": showers.mtheta_rad,
-            "eta": -np.log(np.tan(showers.theta_rad / 2)),
-            "sum": showers.cells.sum(axis=(1, 2, 3)),
-        }
-
-    def _voxels(self, showers: Showers) -> dict[str, Any]:
-        flat = showers.cells.reshape(len(showers), -1)
-        return {
-            VOXELS: flat[:, voxel_order(self._geometry)],
-            ENERGIES: showers.energy_gev.astype(np.float64)[:, None] * 1e3,  # MeV
-        }
 
 
 @contextmanager
