@@ -50,14 +50,24 @@ def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     Returns `cell` (N, K), positions in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
     0.02 GeV, and the labels of `decode`. K is the largest number of hits, rounded up, so that few shapes occur.
     """
-    labels, index, value, hits = _parsed(records, manifest)
+    kinds = {"index": tf.string, "value": tf.string, **dict.fromkeys(_LABELS, tf.float32), PARTICLE: tf.int64}
+    stored = [name for name in kinds if name not in DATASETS or name in manifest.valid_range]
+    parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([], kinds[name]) for name in stored})
+    # of all showers, one after the other
+    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
+    value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
+    value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
+    hits = tf.strings.length(parsed["value"]) // 4  # of each shower
+    labels = {label: parsed[feature] for feature, label in _LABELS.items() if feature in stored}
+    if PARTICLE in labels:
+        labels[PARTICLE] = tf.cast(labels[PARTICLE], tf.int32)
 
     def padded(numbers: tf.Tensor, filler: Any) -> tf.Tensor:
         rows = tf.RaggedTensor.from_row_lengths(numbers, hits).to_tensor(filler)
         rows = tf.pad(rows, [[0, 0], [0, -tf.shape(rows)[1] % _HITS_ROUNDED]], constant_values=filler)
         return tf.ensure_shape(rows, [records.shape[0], None])
 
-    return {"cell": padded(index, -1), "value": padded(value, 0.0), **labels}
+    return {"cell": padded(tf.cast(index, tf.int32), -1), "value": padded(value, 0.0), **labels}
 
 
 def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tensor:
@@ -82,20 +92,6 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     hits = decode_hits(records, manifest)
     labels = {name: values for name, values in hits.items() if name not in {"cell", "value"}}
     return {"cells": dense(hits, manifest.geometry.shape), **labels}
-
-
-def _parsed(records: tf.Tensor, manifest: Manifest) -> tuple[dict[str, tf.Tensor], tf.Tensor, tf.Tensor, tf.Tensor]:
-    """The labels; place and energy, in units of 0.02 GeV, of the hits of all showers; hits of each shower (N,)."""
-    kinds = {"index": tf.string, "value": tf.string, **dict.fromkeys(_LABELS, tf.float32), PARTICLE: tf.int64}
-    stored = [name for name in kinds if name not in DATASETS or name in manifest.valid_range]
-    parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([], kinds[name]) for name in stored})
-    index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
-    value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
-    value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
-    labels = {label: parsed[feature] for feature, label in _LABELS.items() if feature in stored}
-    if PARTICLE in labels:
-        labels[PARTICLE] = tf.cast(labels[PARTICLE], tf.int32)
-    return labels, tf.cast(index, tf.int32), value, tf.strings.length(parsed["value"]) // 4
 
 
 def decode_pairs(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
