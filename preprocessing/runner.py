@@ -18,10 +18,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from calopipe import storage
 from calopipe.errors import InputError, require_least
 from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
 from calopipe.storage import Location
+from preprocessing.dataset import SHARDS
 from preprocessing.field import FieldSettings, Plan
 
 if TYPE_CHECKING:
@@ -164,8 +166,6 @@ def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
 
     Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
     """
-    from preprocessing.shards import done  # noqa: PLC0415  loads HDF5
-
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS[not isinstance(output, Path)]
     finished = threading.Event()
@@ -176,7 +176,8 @@ def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
         while not last:
             last = finished.wait(pause)  # one more look after the end
             with suppress(InputError, OSError):  # a look that fails must not end the work
-                for key in pending.keys() & done(output, plans):
+                names = storage.listing(output / SHARDS)
+                for key in [key for key in pending if f"{key}.json" in names]:
                     bar.update(pending.pop(key))
 
     watcher = threading.Thread(target=watch, name="progress", daemon=True)

@@ -58,12 +58,6 @@ def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -
     return storage.at_once(read, plans)
 
 
-def done(folder: Location, plans: Sequence[Plan]) -> set[str]:
-    """The keys of those `plans` that have a receipt."""
-    names = storage.listing(folder / SHARDS)
-    return {plan.key for plan in plans if f"{plan.key}.json" in names}
-
-
 def write_shards(
     folder: str, plan: Plan, settings: FieldSettings, tolerance: Tolerance, *, version: str, stop: str
 ) -> None:
