@@ -10,12 +10,12 @@ from calopipe import storage
 from calopipe.documents import Form, read_json
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
-from calopipe.events.splits import ALL, SPLITS
+from calopipe.events.splits import ALL, SPLITS, SplitRule
 from calopipe.mirror import own_scratch
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import FlowManifest
-from preprocessing.manifest import SCHEMA_VERSION, Manifest, Source, identity
+from preprocessing.manifest import SCHEMA_VERSION, Manifest
 from preprocessing.showers.manifest import ShowerManifest
 
 RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
@@ -31,15 +31,20 @@ def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:
     Receipts and shards are called by the name, which follows from the content of the file and the settings.
     """
     step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
-    name = storage.fingerprint([SCHEMA_VERSION, identity(Source.of(file), settings.rule), settings.to_json()])[:16]
+    name = storage.fingerprint([SCHEMA_VERSION, _identity(file, settings.rule), settings.to_json()])[:16]
     bounds = ((start, min(start + step, file.events)) for start in range(0, file.events, step))
     return [(start, stop, f"{name}-{start:08d}-{stop:08d}") for start, stop in bounds]
 
 
-def fingerprint_of(inputs: Sequence[Source], settings: FieldSettings, *, copies: int = 0) -> str:
+def fingerprint_of(files: Sequence[Header], settings: FieldSettings, *, copies: int = 0) -> str:
     """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
-    identities = sorted(identity(source, settings.rule) for source in inputs)
+    identities = sorted(_identity(file, settings.rule) for file in files)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
+
+
+def _identity(file: Header, rule: SplitRule) -> list[str]:
+    """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
+    return [file.sha256, file.path.name if rule.by_file else ""]
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.events.contents import Header
-from calopipe.events.splits import ALL, SPLITS, Digests, SplitRule
+from calopipe.events.splits import ALL, SPLITS, Digests
 from calopipe.events.tolerance import FLAWS
 
 SCHEMA_VERSION = 3
@@ -33,11 +33,6 @@ class Source:
     @classmethod
     def of(cls, file: Header) -> Source:
         return cls(file.path.name, file.sha256, file.events)
-
-
-def identity(source: Source, rule: SplitRule) -> list[str]:
-    """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
-    return [source.sha256, source.name if rule.by_file else ""]
 
 
 @dataclass(frozen=True)

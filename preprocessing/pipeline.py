@@ -42,7 +42,7 @@ def preprocess(
     for split, pattern in settings.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.fingerprint_of([Source.of(file) for file in files], settings)
+    request = dataset.fingerprint_of(files, settings)
     if (standing := _standing(output, request, inputs, settings, allowed, on_copies=on_copies)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         stands("dataset stands", output / dataset.MANIFEST, items)
@@ -165,14 +165,13 @@ def _compose(
     copies = later_copies([(plan.path, plan.start, receipt["digests"]) for _, plan, receipt in used])
     repeated = sum(map(len, copies))
     read = sum(file.events for file in inputs.files)
-    used_files = [Source.of(file) for file in good]
     common: dict[str, Any] = {
-        "fingerprint": dataset.fingerprint_of(used_files, settings, copies=repeated),
-        "request": dataset.fingerprint_of([Source.of(file) for file in inputs.files], settings),
+        "fingerprint": dataset.fingerprint_of(good, settings, copies=repeated),
+        "request": dataset.fingerprint_of(inputs.files, settings),
         "settings": settings.to_json(),
         "geometry": inputs.files[0].geometry,
         "events": {"read": read, "written": written, "repeated": repeated, "dropped": dropped},
-        "inputs": tuple(used_files),
+        "inputs": tuple(map(Source.of, good)),
         "bad_files": tuple(bad_files),
         "bad_events": tuple(bad_events),
         "shards": tuple(Shard(**shard) for *_, receipt in used for shard in receipt["shards"]),
