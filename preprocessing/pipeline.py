@@ -112,15 +112,12 @@ def _standing(
     except InputError:  # raised again once the receipts are read, which name the place
         return None
     left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
-    if not settings.keeps_copies and (left_out if on_copies == KEEP else kept):
+    unlike = {KEEP: left_out, SKIP: kept, STOP: left_out or kept}[on_copies]
+    if manifest.request != request or (unlike and not settings.keeps_copies):
         return None
-    if left_out and on_copies == STOP:
-        return None
-    unread = {file.path.name for file in inputs.files}
-    same = set(inputs.bad) <= set(manifest.bad_files) and all(
-        file in inputs.bad or file.name in unread for file in manifest.bad_files
-    )
-    return manifest if manifest.request == request and same else None
+    read = {file.path.name for file in inputs.files}
+    never_read = {file for file in manifest.bad_files if file.name not in read}
+    return manifest if never_read <= set(inputs.bad) <= set(manifest.bad_files) else None
 
 
 def _compose(
