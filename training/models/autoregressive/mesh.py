@@ -61,7 +61,7 @@ class Mesh:
         self.where = np.stack([self.x, self.y, self.ring, self.log_area], -1)
         self.depth = (where.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
         self.reach = float(max(n, m) if not geometry.layers else np.nanmax(where.r_mm) / unit)
-        self.parity = _parity(self.shape).reshape(-1)
+        self.parity = (np.indices(self.shape).sum(0) % COLOURS).astype(np.int32).reshape(-1)
         self._neighbours()
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
@@ -133,11 +133,7 @@ class Mesh:
         if self.geometry.rings:
             radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
             return np.where(self.exists, radius, np.inf).astype(np.float32)
-        grid = np.meshgrid(
-            *(np.arange(count) + start for count, start in zip(self.lattice_shape, self.start, strict=True)),
-            indexing="ij",
-        )
-        shifts = np.stack([index.reshape(-1) for index in grid], 1)
+        shifts = np.indices(self.lattice_shape).reshape(2, -1).T + self.start
         away = (np.maximum(np.abs(shifts) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
         layer = np.repeat(np.arange(self.layers), len(shifts)).reshape(self.layers, -1)
         return np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
@@ -228,20 +224,14 @@ def colour(first: Tensor, second: Tensor, met: Tensor) -> Tensor:
     return tf.math.floormod(first + second + met[..., 0] + met[..., 1], COLOURS)
 
 
-def _parity(shape: tuple[int, int]) -> Array:
-    return ((np.arange(shape[0])[:, None] + np.arange(shape[1])) % COLOURS).astype(np.int32)
-
-
 def _mirrored(geometry: Geometry, axis: int) -> Array:
     """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
     n, m, layers = geometry.shape
-    images = np.tile(np.arange(n * m, dtype=np.int32), (layers, 1))
-    for number, layer in enumerate(geometry.every_layer):
-        rows, columns = layer.cells
-        first, second = np.meshgrid(np.arange(rows), np.arange(columns), indexing="ij")
-        if layer.r_edges_mm is not None:
-            image = (first if axis == 0 else rows - 1 - first) * m + second
-        else:
-            image = (rows - 1 - first) * m + second if axis == 0 else first * m + columns - 1 - second
-        images[number, (first * m + second).reshape(-1)] = image.reshape(-1)
-    return images
+    images = np.tile(np.arange(n * m, dtype=np.int32).reshape(n, m), (layers, 1, 1))
+    for image, layer in zip(images, geometry.every_layer, strict=True):
+        cells = image[: layer.cells[0], : layer.cells[1]]
+        if layer.r_edges_mm is None:
+            cells[:] = np.flip(cells, axis)
+        elif axis == 1:
+            cells[:] = np.flip(cells, 0)  # the angle runs along the first index
+    return images.reshape(layers, -1)
