@@ -109,7 +109,7 @@ def _shorten(graph: Any, outside: Mapping[str, Any]) -> None:
     for body in _bodies(graph):
         _shorten(body, constants)
     for node in graph.node:
-        if node.op_type == "Slice" and _of_everything(node, constants):
+        if node.op_type == "Slice" and _of_everything(_cuts(node, constants)):
             node.op_type = "Identity"
             del node.input[1:]
         if node.op_type == "Max" and node.input[0] in made:
@@ -204,19 +204,18 @@ def _drop_unused(graph: Any, used: set[str]) -> None:
     graph.initializer.extend(constants)
 
 
-def _numbers(node: Any, constants: Mapping[str, Any]) -> list[list[int] | None]:
-    """Starts, ends, axes and steps of a slice, None of each that is no constant; steps are 1 unless they are given."""
-    numbers = [constants[name].tolist() if name in constants else None for name in node.input[1:]]
-    return [*numbers, [1] * len(numbers[0] or [])] if len(numbers) == 3 else numbers
+def _cuts(node: Any, constants: Mapping[str, Any]) -> dict[int, list[int]] | None:
+    """Start, end and step of a slice, by axis; None where one is no constant. Steps are 1 unless they are given."""
+    if any(name not in constants for name in node.input[1:]):
+        return None
+    starts, ends, axes, *steps = (constants[name].tolist() for name in node.input[1:])
+    every = steps[0] if steps else [1] * len(axes)
+    return {axis: cut for axis, *cut in zip(axes, starts, ends, every, strict=True)}
 
 
-def _of_everything(node: Any, constants: Mapping[str, Any], but: int | None = None) -> bool:
-    """Whether a slice takes everything, along each axis `but` one."""
-    starts, ends, axes, steps = _numbers(node, constants)
-    return all(numbers is not None for numbers in (starts, ends, axes, steps)) and all(
-        axis == but or (start == 0 and end >= _LAST and step == 1)
-        for start, end, axis, step in zip(starts or [], ends or [], axes or [], steps or [], strict=True)
-    )
+def _of_everything(cuts: Mapping[int, list[int]] | None) -> bool:
+    """Whether a slice takes everything."""
+    return cuts is not None and all(start == 0 and end >= _LAST and step == 1 for start, end, step in cuts.values())
 
 
 def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[int, int] | None:
@@ -225,12 +224,11 @@ def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[i
     if slicing.op_type != "Slice" or axes is None or axes.size != 1:
         return None
     axis = axes.item()
-    starts, ends, along, steps = _numbers(slicing, constants)
-    if starts is None or ends is None or along is None or steps is None or axis not in along:
+    cuts = _cuts(slicing, constants)
+    if cuts is None or axis not in cuts:
         return None
-    which = along.index(axis)
-    one = starts[which] >= 0 and ends[which] == starts[which] + 1 and steps[which] == 1
-    return (axis, starts[which]) if one and _of_everything(slicing, constants, but=axis) else None
+    start, end, step = cuts.pop(axis)
+    return (axis, start) if start >= 0 and end == start + 1 and step == 1 and _of_everything(cuts) else None
 
 
 def _limits(highest: Any, lowest: Any, constants: Mapping[str, Any]) -> list[str] | None:
