@@ -50,12 +50,11 @@ class Parts:
         self.folder, self._generator, self._like = folder, generator, like
         batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
-        self._request, self._name = request[:16], f"{request[:16]}-{size}"
-        starts = range(0, events, size)
-        self._parts = {self._path(start): range(start, min(start + size, events)) for start in starts}
-
-    def _path(self, start: int) -> Path:
-        return self.folder / f"{self._name}-{start}.h5"
+        self._request = request[:16]
+        self._parts = {
+            folder / f"{self._request}-{size}-{start}.h5": range(start, min(start + size, events))
+            for start in range(0, events, size)
+        }
 
     def make(self, share: Share, labels: AllLabels, seed: int) -> float:
         """Make the parts of the `share` that are missing, by the `labels` (N,) of all showers; remove other requests'.
@@ -79,7 +78,7 @@ class Parts:
                     for showers in islice(made, -(-len(indices) // self._generator.showers_at_a_time)):
                         writer.write(replace(showers, cells=showers.cells * scale))
                         bar.update(len(showers))
-        return sum(map(len, missing.values())) / (time.monotonic() - began)
+        return to_do / (time.monotonic() - began)
 
     def join(self, output: Path, attributes: Mapping[str, Any]) -> None:
         """Write the file `output` of all parts, without compressing them again, and remove them."""
