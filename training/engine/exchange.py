@@ -18,7 +18,7 @@ def total_over_replicas(value: tf.Tensor) -> tf.Tensor:
 
 def summed(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
     """Sums of `tensors`, all of one type, over the replicas."""
-    if _replicas() == 1 or not tensors:
+    if tf.distribute.get_replica_context().num_replicas_in_sync == 1 or not tensors:
         return tensors
     with tf.name_scope("all_reduce"):
         packed = total_over_replicas(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], 0))
@@ -30,7 +30,7 @@ def shared(
     gradients: list[tf.Tensor], scalars: list[tf.Tensor], networks: Sequence[keras.Model]
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
     """Sums of `gradients`, and of `scalars` as a vector; gives all replicas the mean of the `networks`' statistics."""
-    replicas = _replicas()
+    replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
         return gradients, tf.stack(scalars)
     changing = [variable for network in networks for variable in statistics(network)]
@@ -60,8 +60,3 @@ def averaged(model: Model) -> list[keras.Variable]:
     """
     networks = [model.networks[name] for name in model.averaged]
     return [variable for network in networks for variable in (*network.trainable_variables, *statistics(network))]
-
-
-def _replicas() -> int:
-    replicas: int = tf.distribute.get_replica_context().num_replicas_in_sync
-    return replicas

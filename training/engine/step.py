@@ -57,6 +57,7 @@ class Engine:
     ) -> None:
         self.config, self.strategy = config, strategy
         self.replicas: int = strategy.num_replicas_in_sync
+        self.on_processors = computes_on_processors(strategy)
         self.global_batch = config.batch * self.replicas
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = config.last_step(self.steps_an_epoch)
@@ -73,6 +74,7 @@ class Engine:
             trained = dict.fromkeys(phase.network for phase in self.model.phases)
             self.optimizers = {name: self._optimizer(name) for name in trained}
             self._step = tf.Variable(0, dtype=tf.int64, trainable=False, name="step")
+            self._reported = sum(len(phase.weights) for phase in self.model.phases)
             self._sums = tf.Variable(tf.zeros([self._reported]), trainable=False, name="sums")  # over the epoch
         compiled = compiled_by_xla(strategy) if compiled is None else compiled
         static = compiled or not self.on_processors  # a TPU compiles too
@@ -100,15 +102,6 @@ class Engine:
     def step(self) -> int:
         """Optimisation steps done."""
         return int(self._step.numpy())
-
-    @property
-    def on_processors(self) -> bool:
-        """Whether no accelerator does the steps."""
-        return computes_on_processors(self.strategy)
-
-    @property
-    def _reported(self) -> int:
-        return sum(len(phase.weights) for phase in self.model.phases)
 
     def batches(self) -> Any:
         """The batches from the present step on, without end, spread over the replicas."""
