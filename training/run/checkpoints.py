@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,8 +46,8 @@ class Checkpoints:
 
     def __init__(self, folder: Path, *, request: str, kept: int, writes: bool = True) -> None:
         self._folder, self._request, self._kept, self._writes = folder, request, kept, writes
-        self._writer: threading.Thread | None = None
-        self._failure: Exception | None = None
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self._written: Future[None] | None = None  # the one that `save` was given last
         if writes and folder.is_dir():
             storage.sweep(folder)
             for path in folder.glob("step-*.npz"):  # of a process that was killed before it described it
@@ -57,10 +57,8 @@ class Checkpoints:
     def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
         """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
         self.wait()
-        if not self._writes:
-            return
-        self._writer = threading.Thread(target=self._write, args=(state, step, facts), name="checkpoint")
-        self._writer.start()
+        if self._writes:
+            self._written = self._thread.submit(self._write, state, step, facts)
 
     def mark(self, step: int, metric: float | None) -> None:
         """Note the `metric` of the checkpoint of `step`, once it is written; none where it is not a finite number."""
@@ -72,12 +70,9 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Return when what was given to `save` is on disk, or raise what kept it from there."""
-        if self._writer is not None:
-            self._writer.join()
-            self._writer = None
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
-            raise failure
+        written, self._written = self._written, None  # so that a failure is raised once
+        if written is not None:
+            written.result()
 
     def newest(self) -> Checkpoint | None:
         """The newest checkpoint that is whole. One that is not is named in a warning, and the one before it used."""
@@ -131,17 +126,14 @@ class Checkpoints:
         return documents
 
     def _write(self, state: State, step: int, facts: dict[str, Any]) -> None:
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._file(step)
-            with storage.replacing(path) as temporary, temporary.open("wb") as file:
-                np.savez(file, allow_pickle=False, **state)
-            sha256 = storage.sha256_of_file(path)
-            own = {"request": self._request, "step": step, "sha256": sha256, "metric": None, "facts": facts}
-            self._describe(_FORM.of(own))
-            self._prune()
-        except Exception as error:
-            self._failure = error
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._file(step)
+        with storage.replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, allow_pickle=False, **state)
+        sha256 = storage.sha256_of_file(path)
+        own = {"request": self._request, "step": step, "sha256": sha256, "metric": None, "facts": facts}
+        self._describe(_FORM.of(own))
+        self._prune()
 
     def _describe(self, document: dict[str, Any]) -> None:
         signed = document | {"fingerprint": storage.fingerprint(document)}
