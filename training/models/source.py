@@ -116,15 +116,10 @@ def offered(file: ModelFile | None) -> Iterator[None]:
 
 def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
     before = dict(CONFIGS)
-    try:
-        with stating(file.sha256):
-            _execute(file)
-            return _checked(
-                file, {name: config for name, config in CONFIGS.items() if before.get(name) is not config}, before
-            )
-    finally:
-        CONFIGS.clear()
-        CONFIGS.update(before)
+    with offered(None), stating(file.sha256):  # the first takes away again what the file states
+        _execute(file)
+        stated = {name: config for name, config in CONFIGS.items() if before.get(name) is not config}
+        return _checked(file, stated, before)
 
 
 def _checked(
