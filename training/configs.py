@@ -115,13 +115,11 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
             raise InputError(f"training setting {name!r} is unknown; known: {', '.join(known)}")
         kind = known[name]
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        if kind is str and isinstance(value, str):
-            checked[name] = value
-        elif kind is not str and number and kind(value) == value:  # JSON has one kind of number
-            checked[name] = kind(value)
-        else:
+        fits = isinstance(value, str) if kind is str else number and kind(value) == value
+        if not fits:
             expected = {str: "a name", int: "a whole number", float: "a number"}[kind]
             raise InputError(f"training setting {name} is {value!r}, expected {expected}")
+        checked[name] = kind(value)  # JSON has one kind of number
     return config.with_values(checked)
 
 
