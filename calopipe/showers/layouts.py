@@ -99,7 +99,7 @@ def read_labels_alone(datasets: Datasets) -> Labels | None:
 
 def _labels_of(layout: Layout, datasets: Datasets, showers: int) -> Labels:
     more = set(DATASETS.values()) & datasets.keys()
-    for name in (layout.needs | layout.may_hold | more) & datasets.keys():  # before they are read
+    for name in sorted((layout.needs | layout.may_hold | more) & datasets.keys()):  # before they are read
         if datasets[name].shape[:1] != (showers,) or datasets[name].dtype.kind not in "fiu":
             raise _not_one_a_shower(name, datasets[name], f"{showers} entries of numbers")
     labels = {name: np.asarray(values) for name, values in layout.labels(datasets).items()}
