@@ -20,6 +20,8 @@ constexpr int kPlaceNumbers = 16, kNear = 9;
 constexpr int kEnergies = 9, kQuantiles = 129, kMeanTerms = 11, kScaleTerms = 6;
 constexpr int kCases = 3, kDraws = 256, kFewestDraws = 32, kBlock = 4, kLayerBlocks = 3;
 
+inline std::size_t size(int count) { return static_cast<std::size_t>(count); }
+
 using Ladder = std::vector<std::array<Dense, 3>>;  // a network for each step
 
 // One network for all steps, of which each has biases of its own.
@@ -47,14 +49,21 @@ struct Constants {
   int knots, entries, core_most;
 };
 
+// A cell: where it is, which ring, and what it measures.
+struct Place {
+  float x, y, ring, log_area;
+};
+
 struct Mesh {
   int layers, places, kinds;
   std::array<int, 2> shape, start, lattice;
-  int rings;   // of a layer at most; 0 of rectangular cells
-  float unit;  // layers' pitch over the size of cells
-  Numbers x, y, ring, log_area, depth, per_unit, middle, levels;
+  int rings;                 // of a layer at most; 0 of rectangular cells
+  float unit;                // layers' pitch over the size of cells
+  std::vector<Place> where;  // (kinds, places): layers of a kind have the same cells
+  Numbers depth, per_unit, middle, levels;
   Numbers short_side, spare;  // of a layer's cells; half of what a side is longer, over it
   std::vector<std::int32_t> exists, kind, around, mirror, most;
+  const Place& at(int layer, int place) const { return where[size(kind[size(layer)] * places + place)]; }
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
   // What the shares before and its place say of a cell.
@@ -87,7 +96,6 @@ struct Model::Contents {
   int noise_numbers() const { return 3 * (totals() + kOffsets) + mesh.layers + 3; }
 };
 
-inline std::size_t size(int count) { return static_cast<std::size_t>(count); }
 // Weights (places, knots) of linear interpolation between `knots`, both even over the same range.
 std::vector<Numbers> interpolated(int places, int knots);
 

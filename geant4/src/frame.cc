@@ -40,9 +40,9 @@ LayerFrame::LayerFrame(const Model::Contents& model, const Plan& of_shower, int 
 }
 
 Distance LayerFrame::distance(int place) const {
-  const std::size_t at = size(layer * mesh.places + place);
-  const float dx = mesh.x[at] - plan.axis[0], dy = mesh.y[at] - plan.axis[1], ring = mesh.ring[at];
-  return {dx, dy, ring, std::sqrt(dx * dx + dy * dy + ring * ring)};
+  const Place& at = mesh.at(layer, place);
+  const float dx = at.x - plan.axis[0], dy = at.y - plan.axis[1];
+  return {dx, dy, at.ring, std::sqrt(dx * dx + dy * dy + at.ring * at.ring)};
 }
 
 Distance LayerFrame::seen(int place) const {
@@ -74,7 +74,6 @@ float LayerFrame::prior(const Numbers& table, float radius) const {
 
 void LayerFrame::place_numbers(int place, const Distance& distance, float* out, int stride) const {
   const auto [dx, dy, ring, r] = distance;
-  const float log_area = mesh.log_area[size(layer * mesh.places + place)];
   const auto far = [](float length) { return std::min(length / 8.0f, 8.0f); };
   const std::array<float, kPlaceNumbers> found = {
       clip(dx, 2),
@@ -92,7 +91,7 @@ void LayerFrame::place_numbers(int place, const Distance& distance, float* out, 
       far(std::abs(dy)),
       slope * clip(dy, 1),
       slope * clip(dy, 6),
-      log_area,
+      mesh.at(layer, place).log_area,
   };
   for (const float number : found) {
     *out = number;

@@ -72,9 +72,12 @@ bool Model::in_rings() const { return contents_->mesh.rings > 0; }
 std::array<double, 3> Model::position_mm(int x, int y, int layer) const {
   const Mesh& mesh = contents_->mesh;
   const bool known = x >= 0 && y >= 0 && layer >= 0 && x < mesh.shape[0] && y < mesh.shape[1] && layer < mesh.layers;
-  const std::size_t at = known ? size(layer * mesh.places + x * mesh.shape[1] + y) : 0;
-  if (!known || !mesh.exists[at]) throw std::out_of_range("the calorimeter has no such cell");
-  return {mesh.x[at] * contents_->cell_mm, mesh.y[at] * contents_->cell_mm, contents_->layers[size(layer)].middle_mm};
+  const int place = known ? x * mesh.shape[1] + y : 0;
+  if (!known || !mesh.exists[size(layer * mesh.places + place)]) {
+    throw std::out_of_range("the calorimeter has no such cell");
+  }
+  const Place& at = mesh.at(layer, place);
+  return {at.x * contents_->cell_mm, at.y * contents_->cell_mm, contents_->layers[size(layer)].middle_mm};
 }
 
 Range Model::energy_gev() const { return contents_->energy_gev; }

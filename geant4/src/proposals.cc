@@ -19,8 +19,15 @@ bool has(const std::vector<std::uint64_t>& bits, int which) { return bits[size(w
 }  // namespace
 
 Proposals::Proposals(const Model::Contents& model)
-    : mesh_(model.mesh), of_(model.constants), proposed_(size(mesh_.places / kBits + 1)), beside_(proposed_.size()) {
+    : mesh_(model.mesh),
+      of_(model.constants),
+      exists_(size(mesh_.layers), Bits(size(mesh_.places / kBits + 1))),
+      proposed_(exists_[0].size()),
+      beside_(proposed_.size()) {
   parity_ = {Bits(proposed_.size()), Bits(proposed_.size())};
+  for (int layer = 0; layer < mesh_.layers; ++layer)
+    for (int place = 0; place < mesh_.places; ++place)
+      if (mesh_.exists[size(layer * mesh_.places + place)]) set(exists_[size(layer)], place);
   for (int place = 0; place < mesh_.places; ++place) {
     set(parity_[size((place / mesh_.shape[1] + place % mesh_.shape[1]) & 1)], place);
   }
@@ -41,17 +48,15 @@ void Proposals::propose(const LayerFrame& frame, const HashedNumbers& numbers) {
   // the core is full where there are more places than it has room for
   const bool full = mesh_.lattice_places() > of_.core_most;
   least_ = full ? kRoom * rate[std::max(core[of_.core_most - 1], 0)] : 0.0f;
-  for (int k = 0; k < of_.core_most; ++k) {
-    if (core[k] >= 0 && in_core(rate[core[k]])) mark(frame, core[k]);
-  }
+  // the likeliest first, -1 after the last
+  for (int k = 0; k < of_.core_most && core[k] >= 0 && in_core(rate[core[k]]); ++k) mark(core[k]);
   const float often = std::max(busy_ * total / kDraws, 1e-9f);
   const int* table = of_.far_table.data() + frame.layer * of_.entries;
   std::array<float, kDraws> drawn;
   numbers.of_proposals(frame.layer, drawn.data());
   for (const float each : drawn) {
     const float place = each / often;
-    if (place < 1)
-      mark(frame, table[std::min(static_cast<int>(place * static_cast<float>(of_.entries)), of_.entries - 1)]);
+    if (place < 1) mark(table[std::min(static_cast<int>(place * static_cast<float>(of_.entries)), of_.entries - 1)]);
   }
 }
 
@@ -67,9 +72,10 @@ void Proposals::add_beside(const LayerFrame& frame, const Drawn& drawn) {
 
 void Proposals::cells(const LayerFrame& frame, int colour, std::vector<int>& into) const {
   into.clear();
-  const Bits& parity = parity_[size((frame.met[0] + frame.met[1] + colour) & 1)];
+  const Bits &parity = parity_[size((frame.met[0] + frame.met[1] + colour) & 1)], &exists = exists_[size(frame.layer)];
   for (std::size_t word = 0; word < parity.size(); ++word) {
-    for (std::uint64_t left = (proposed_[word] | beside_[word]) & parity[word]; left != 0; left &= left - 1) {
+    const std::uint64_t looked_at = (proposed_[word] | beside_[word]) & parity[word] & exists[word];
+    for (std::uint64_t left = looked_at; left != 0; left &= left - 1) {
       into.push_back(static_cast<int>(word) * kBits + __builtin_ctzll(left));
     }
   }
@@ -85,11 +91,9 @@ float Proposals::chance(const LayerFrame& frame, int place) const {
   return static_cast<float>(1 - std::exp(missed));
 }
 
-void Proposals::mark(const LayerFrame& frame, int at) {
+void Proposals::mark(int at) {
   const int x = corner_[0] + at / mesh_.lattice[1], y = corner_[1] + at % mesh_.lattice[1];
-  if (x < 0 || y < 0 || x >= mesh_.shape[0] || y >= mesh_.shape[1]) return;
-  const int place = x * mesh_.shape[1] + y;
-  if (mesh_.exists[size(frame.layer * mesh_.places + place)]) set(proposed_, place);
+  if (x >= 0 && y >= 0 && x < mesh_.shape[0] && y < mesh_.shape[1]) set(proposed_, x * mesh_.shape[1] + y);
 }
 
 }  // namespace calopipe

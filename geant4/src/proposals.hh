@@ -24,7 +24,7 @@ class Proposals {
  private:
   using Bits = std::vector<std::uint64_t>;  // one a place
 
-  void mark(const LayerFrame& frame, int lattice_place);
+  void mark(int lattice_place);
   // Whether cells of this rate are looked at whatever is drawn.
   bool in_core(float rate) const { return rate * std::max(busy_, 1.0f) > kCoreRate && rate > least_; }
 
@@ -35,6 +35,7 @@ class Proposals {
   std::array<int, 2> corner_{};  // where the lattice begins
   float busy_ = 0, least_ = 0;   // how many cells the layer is to have; the rate that has room in the core
   std::array<Bits, 2> parity_;   // the two colours of the chessboard
+  std::vector<Bits> exists_;     // of each layer
   Bits proposed_, beside_;
 };
 

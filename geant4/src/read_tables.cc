@@ -21,10 +21,6 @@ void require_within(const std::vector<std::int32_t>& indices, int low, int high,
 
 void read_mesh(const TensorFile& file, Mesh& mesh) {
   const std::size_t layers = size(mesh.layers), places = size(mesh.places);
-  mesh.x = file.floats("mesh.x", {layers, places});
-  mesh.y = file.floats("mesh.y", {layers, places});
-  mesh.ring = file.floats("mesh.ring", {layers, places});
-  mesh.log_area = file.floats("mesh.log_area", {layers, places});
   mesh.depth = file.floats("mesh.depth", {layers});
   mesh.per_unit = file.floats("mesh.per_unit", {layers, 2});
   mesh.middle = file.floats("mesh.middle", {layers, 2});
@@ -47,6 +43,13 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   mesh.kinds = static_cast<int>(shape[0]);
   mesh.around = file.integers("mesh.around", {shape[0], places, 3 * kAround});
   require_within(mesh.kind, 0, mesh.kinds - 1, "mesh.kind");
+  const Numbers x = file.floats("mesh.x", {layers, places}), y = file.floats("mesh.y", {layers, places});
+  const Numbers ring = file.floats("mesh.ring", {layers, places}),
+                area = file.floats("mesh.log_area", {layers, places});
+  mesh.where.resize(shape[0] * places);
+  for (std::size_t k = 0; k < x.size(); ++k) {
+    mesh.where[size(mesh.kind[k / places]) * places + k % places] = {x[k], y[k], ring[k], area[k]};
+  }
   require_within(mesh.around, 0, mesh.places, "mesh.around");
   require_within(mesh.mirror, 0, mesh.places - 1, "mesh.mirror");
   require_within(lattice, 1, 20001, "mesh.lattice");
