@@ -44,7 +44,7 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0, note: s
         file=sys.stderr if watched else _Lines(),
         mininterval=0.1 if watched else float(os.environ.get(VIEWED, _LOG_SECONDS)),
         smoothing=0.05,
-        bar_format="{desc}: {percentage:3.0f}% " + "|{bar}| " * watched + _FIGURES,
+        bar_format="{desc}: {percentage:3.0f}% " + ("|{bar}| " if watched else "") + _FIGURES,
     )
     return bar
 

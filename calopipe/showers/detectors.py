@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.errors import InputError
+from calopipe.errors import InputError, require_least
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geometry, Layer
 from calopipe.showers.challenge.datasets import known
@@ -142,8 +142,8 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         one = not isinstance(table.get("cell_mm"), list)
         size = (_number(table, "cell_mm"),) * 2 if one else _numbers(table, "cell_mm")
         layer = Layer(pitch, x0, tuple(cells), size_mm=size)  # type: ignore[arg-type]  # it checks how many there are
-    if (count := _value(table, "count", int, "a count", 1)) < 1:
-        raise InputError(f"count is {count}, expected at least 1")
+    count = _value(table, "count", int, "a count", 1)
+    require_least("count", count, 1)
     return [layer] * count
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -108,7 +109,7 @@ class ProgressBar:
         batch = engine.global_batch
         items, total, done = engine.config.domain.items, engine.last_step * batch, engine.step * batch
         self._bar = progress_bar("train", total, items, done, note="building the graph")
-        self._shown = time.monotonic()
+        self._shown = -math.inf  # when losses were named last; the first step's take the note's place at once
 
     def update(self, losses: npt.NDArray[Any]) -> None:
         """Show the engine's present step, and `losses`, its last."""
