@@ -40,7 +40,6 @@ from training.generator import Generator
 
 _GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)
-_BATCH_OF_LIBRARY = 64  # so that each processor has some of a pass
 _COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
 
 # The system's own figure for an ended child would begin with the size of the process that started it.
@@ -75,7 +74,7 @@ def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict
     """Showers a second by batch, and by the `library` if there is one, of `repeats` passes over at most `showers`."""
     generators = {str(batch): Generator(model, batch) for batch in _BATCHES if batch <= showers}
     if library:
-        generators["C++"] = Generator(model, _BATCH_OF_LIBRARY, library=library)
+        generators["C++"] = Generator(model, library=library)
     card = next(iter(generators.values())).card
     found: dict[str, list[float]] = {name: [] for name in generators}
     for repeat in range(repeats + 1):  # the first traces

@@ -29,6 +29,7 @@ from training.models.showers import NOISE, ShowerModel, allowed
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
 _AT_ONCE = 2
+_BATCH_OF_LIBRARY = 50  # by each processor at a time: few, so that all of them end at about the same time
 _RANGED = {"energy_gev": ("energy", "GeV"), "theta_rad": ("theta", "rad"), PHI: ("phi", "rad")}  # labels, in words
 _BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, unless more are asked for: 516 of the reference's
 
@@ -36,7 +37,7 @@ _BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, unless more
 class Generator:
     """A trained model, ready to make showers, `batch` of them at a time on each device.
 
-    With 0 these are as many as the model makes fastest, but 128 MiB at most of a calorimeter with many cells.
+    With 0 these are as many as are made fastest, but 128 MiB at most of a calorimeter with many cells.
     `strategy` names the devices, as for a training: one-device, mirrored or tpu. With a `library`, the shared one of
     `geant4/`, the showers are drawn by it, on all processors.
     """
@@ -60,7 +61,8 @@ class Generator:
             self._at_once = os.cpu_count() or 1
         self._known = LabelRange.from_json(self.card.valid_range)
         fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
-        self.batch = batch or min(network.generation_batch, fitting)
+        fastest = network.generation_batch if library is None else _BATCH_OF_LIBRARY
+        self.batch = batch or min(fastest, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
         self._of_replica: Callable[..., Any] = self.cells
         if compiled_by_xla(self._strategy):

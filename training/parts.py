@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,7 @@ class Parts:
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
         self._request = request[:16]
         self._parts = {
-            folder / f"{self._request}-{size}-{start}.h5": range(start, min(start + size, events))
+            folder / f"{self._request}.{size}.{start}.h5": range(start, min(start + size, events))
             for start in range(0, events, size)
         }
 
@@ -76,7 +76,8 @@ class Parts:
             for path, indices in missing.items():
                 with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:
                     for showers in islice(made, -(-len(indices) // self._generator.showers_at_a_time)):
-                        writer.write(replace(showers, cells=showers.cells * scale))
+                        np.multiply(showers.cells, scale, out=showers.cells)
+                        writer.write(showers)
                         bar.update(len(showers))
         return to_do / (time.monotonic() - began)
 

@@ -87,8 +87,7 @@ void ShowersFile::make(const char* name, hid_t type, std::vector<hsize_t> shape)
   const hid_t space = H5Screate_simple(dimensions, column.shape.data(), most.data());
   const hid_t options = H5Pcreate(H5P_DATASET_CREATE);
   H5Pset_chunk(options, dimensions, chunk.data());
-  H5Pset_shuffle(options);
-  H5Pset_deflate(options, 4);
+  H5Pset_deflate(options, 1);
   column.set = checked(H5Dcreate2(handle_, name, type, space, H5P_DEFAULT, options, H5P_DEFAULT),
                        file_ + ".part: the dataset " + name + " cannot be made");
   H5Pclose(options);

@@ -8,14 +8,24 @@ namespace calopipe {
 
 namespace {
 
-// The shares of either layer before that the cell at the same place holds: kSharesBefore numbers, `stride` apart.
-void shares_before(const LayerFrame& frame, const Images& images, int place, float* out, int stride) {
+// The shares of either layer before that the cell at the same place holds: kSharesBefore numbers.
+void shares_before(const LayerFrame& frame, const Images& images, int place, float* out) {
   const int* middle = frame.around(place) + kAround + kAround / 2;
   for (const Image* image : {&images.one, &images.two}) {
-    *out = image->share[size(*middle)];
+    *out++ = image->share[size(*middle)];
     middle += kAround;
-    out += stride;
   }
+}
+
+// The deposits around the cell: kAround numbers of each layer before, and of this one's even cells if `own`.
+void deposits_around(const LayerFrame& frame, const Images& images, int place, bool own, float* out) {
+  const int* around = frame.around(place);
+  const auto take = [&](const Numbers& image, int part) {
+    for (int k = 0; k < kAround; ++k) *out++ = image[size(around[part * kAround + k])];
+  };
+  take(images.one.scaled, 1);
+  take(images.two.scaled, 2);
+  if (own) take(images.own, 0);
 }
 
 }  // namespace
@@ -51,38 +61,38 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
     for (const int k : kNearest) *near++ = whole > 0 ? energy[size(k)] / whole : 0.0f;
   }
   out = near;
-  shares_before(frame, images, frame.met_place, out, 1);
-  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kSharesBefore, 1);
+  shares_before(frame, images, frame.met_place, out);
+  frame.place_numbers(frame.met_place, frame.seen(frame.met_place), out + kSharesBefore);
 }
 
 void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const Numbers& contexts,
                      const Images& images) {
   share(density, contexts);
+  const std::size_t inputs = size(density.cell_in.inputs), neighbours = inputs - size(frame.mesh.of_place());
   const std::size_t blocks = (places.size() + kRows - 1) / kRows;
-  const int inputs = density.cell_in.inputs, of_place = frame.mesh.of_place(), neighbours = inputs - of_place;
   features_.resize(blocks * kRows * wide_);
   where.resize(places.size());
-  values_.resize(size(inputs * kRows));
-  which_.resize(size(inputs));
+  values_.resize(kRows * inputs);
+  which_.resize(inputs);
   for (std::size_t block = 0; block < blocks; ++block) {
-    const std::size_t first = block * kRows;
-    float* into = features_.data() + first * wide_;
-    Rows rows;  // the last block repeats its last cell
-    for (std::size_t r = 0; r < kRows; ++r) {
-      const std::size_t cell = std::min(first + r, places.size() - 1);
-      rows[r] = places[cell];
-      where[cell] = frame.seen(rows[r]);
-      std::copy(shared_.begin(), shared_.end(), into + r * wide_);
+    around_.assign(neighbours, 0.0f);
+    for (std::size_t r = 0; r < kRows; ++r) {  // the last block repeats its last cell
+      const std::size_t cell = std::min(block * kRows + r, places.size() - 1);
+      const int place = places[cell];
+      float* own = values_.data() + r * inputs;
+      deposits_around(frame, images, place, neighbours > 2 * kAround, own);
+      for (std::size_t k = 0; k < neighbours; ++k) around_[k] += own[k];
+      where[cell] = frame.seen(place);
+      shares_before(frame, images, place, own + neighbours);
+      frame.place_numbers(place, where[cell], own + neighbours + kSharesBefore);
     }
-    const int count = gather(frame, images, rows, neighbours);
-    for (int k = 0; k < of_place; ++k) which_[size(count + k)] = neighbours + k;
-    for (std::size_t r = 0; r < kRows; ++r) {
-      const Distance& distance = where[std::min(first + r, places.size() - 1)];
-      float* own = values_.data() + size(count) * kRows + r;
-      shares_before(frame, images, rows[r], own, kRows);
-      frame.place_numbers(rows[r], distance, own + kSharesBefore * kRows, kRows);
+    int count = 0;
+    for (std::size_t k = 0; k < inputs; ++k) {
+      which_[size(count)] = static_cast<int>(k);
+      count += k >= neighbours || around_[k] != 0;
     }
-    features(density.cell_in, density.hidden, which_.data(), values_.data(), count + of_place, into);
+    features(density.cell_in, density.hidden, shared_.data(), which_.data(), count, values_.data(),
+             features_.data() + block * kRows * wide_);
   }
 }
 
@@ -93,30 +103,6 @@ void Cells::share(const CellDensity& density, const Numbers& contexts) {
   affine(density.context_in, contexts.data(), scratch_.data());
   silu(scratch_.data(), density.context_in.wide);
   affine(density.context_out, scratch_.data(), shared_.data());
-}
-
-// Gathers what is known of the deposits around some cells; says how many of these numbers are not 0 of all of them.
-int Cells::gather(const LayerFrame& frame, const Images& images, const Rows& rows, int neighbours) {
-  const std::array<const Numbers*, 3> image_of = {&images.one.scaled, &images.two.scaled, &images.own};
-  const std::array<int, 3> parts = {1, 2, 0};
-  std::array<const int*, kRows> around;
-  for (std::size_t r = 0; r < kRows; ++r) {
-    around[r] = frame.around(rows[r]);
-  }
-  int count = 0;
-  for (int k = 0; k < neighbours; ++k) {
-    const std::size_t part = size(k / kAround);
-    const int at = parts[part] * kAround + k % kAround;
-    const float* image = image_of[part]->data();
-    float* into = values_.data() + count * kRows;
-    float any = 0;
-    for (std::size_t r = 0; r < kRows; ++r) {
-      into[r] = image[around[r][at]];
-      any += into[r];
-    }
-    if (any != 0) which_[size(count++)] = k;
-  }
-  return count;
 }
 
 float Cells::log_odds(const LayerFrame& frame, const CellDensity& density, std::size_t cell) const {

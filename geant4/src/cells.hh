@@ -34,15 +34,12 @@ class Cells {
   float log_odds(const LayerFrame& frame, const CellDensity& density, std::size_t cell) const;
 
  private:
-  using Rows = std::array<int, kRows>;
-
   void share(const CellDensity& density, const Numbers& contexts);
-  int gather(const LayerFrame& frame, const Images& images, const Rows& rows, int neighbours);
 
   std::size_t wide_ = 0;
   Numbers features_, shared_, scratch_;
-  Numbers values_;          // of a block of rows: what is known of them
-  std::vector<int> which_;  // of the inputs these are
+  Numbers values_, around_;  // what is known of a block of cells (kRows, inputs); sums of what is around them
+  std::vector<int> which_;   // of the inputs are not 0 for all of a block
 };
 
 }  // namespace calopipe

@@ -72,7 +72,7 @@ float LayerFrame::prior(const Numbers& table, float radius) const {
   return at[0] + (place - left) * (at[1] - at[0]);
 }
 
-void LayerFrame::place_numbers(int place, const Distance& distance, float* out, int stride) const {
+void LayerFrame::place_numbers(int place, const Distance& distance, float* out) const {
   const auto [dx, dy, ring, r] = distance;
   const auto far = [](float length) { return std::min(length / 8.0f, 8.0f); };
   const std::array<float, kPlaceNumbers> found = {
@@ -93,12 +93,9 @@ void LayerFrame::place_numbers(int place, const Distance& distance, float* out, 
       slope * clip(dy, 6),
       mesh.at(layer, place).log_area,
   };
-  for (const float number : found) {
-    *out = number;
-    out += stride;
-  }
+  out = std::copy(found.begin(), found.end(), out);
   const int in_ring = place % mesh.shape[1];
-  for (int k = 0; k < mesh.rings; ++k) out[k * stride] = k == in_ring ? 1.0f : 0.0f;
+  for (int k = 0; k < mesh.rings; ++k) out[k] = k == in_ring ? 1.0f : 0.0f;
 }
 
 Sums LayerFrame::sums(const Drawn& drawn) const {

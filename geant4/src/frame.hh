@@ -34,8 +34,8 @@ struct LayerFrame {
   Distance seen(int place) const;      // as the densities see it: `Mesh.seen` in Python
   // A number of a `table` (layers, knots) at this radius.
   float prior(const Numbers& table, float radius) const;
-  // What its place says of a cell: kPlaceNumbers and which ring, each `stride` after the one before.
-  void place_numbers(int place, const Distance& distance, float* out, int stride) const;
+  // What its place says of a cell: kPlaceNumbers, and which ring.
+  void place_numbers(int place, const Distance& distance, float* out) const;
   // The places of those around a cell: kAround in this layer, in the one before, and in the one before that.
   const int* around(int place) const {
     return mesh.around.data() + (mesh.kind[size(layer)] * mesh.places + place) * 3 * kAround;

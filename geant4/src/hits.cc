@@ -42,7 +42,6 @@ void Hits::log_deposits(const CellDensity& density, const LayerFrame& frame, con
     for (std::size_t r = 0; r < rows; ++r) {
       const std::size_t cell = hits_[first + r];
       float* of_hit = outputs_.data() + r * wide;
-      log_softmax(of_hit, components);
       const float prior = frame.prior(model_.constants.log_deposit, cells.where[cell][3]);
       for (int k = components; k < 2 * components; ++k) of_hit[k] += prior;
       std::array<float, kBlock> drawn;

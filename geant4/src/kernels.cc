@@ -79,21 +79,22 @@ CALOPIPE_INLINE void silu_here(float* into, const float* values, int count, bool
   }
 }
 
-// out (rows, wide) += value(k, r) x kernel row which[k] (or k), for `columns` vectors from column `from` on. The value
-// is at values[k * step + r * row].
+// out (rows, wide) = begin (wide) + value(k, r) x kernel row k, over all k < count or those in `which`, for `columns`
+// vectors from column `from` on. The value is at values[r * step + k].
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int count, const float* values, int step,
-                          int row, float* out, int from) {
+                          const float* begin, float* out, int from) {
   using Vector = typename Lanes<lanes>::Float;
   Vector sum[rows][columns];
   for (int r = 0; r < rows; ++r)
-    for (int c = 0; c < columns; ++c) load(sum[r][c], out + r * wide + from + c * lanes);
-  for (int k = 0; k < count; ++k) {
-    const float* weights = kernel + (which ? which[k] : k) * wide + from;
+    for (int c = 0; c < columns; ++c) load(sum[r][c], begin + from + c * lanes);
+  for (int each = 0; each < count; ++each) {
+    const int k = which ? which[each] : each;
+    const float* weights = kernel + k * wide + from;
     Vector weight[columns];
     for (int c = 0; c < columns; ++c) load(weight[c], weights + c * lanes);
     for (int r = 0; r < rows; ++r) {
-      const float value = values[k * step + r * row];
+      const float value = values[r * step + k];
       for (int c = 0; c < columns; ++c) sum[r][c] += value * weight[c];
     }
   }
@@ -105,38 +106,28 @@ CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int c
 // taken at a time, and of what is left half as many.
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, int count, const float* values, int step,
-                             int row, float* out, int from = 0) {
+                             const float* begin, float* out, int from = 0) {
   for (; from + columns * lanes <= wide; from += columns * lanes)
-    tile<lanes, rows, columns>(kernel, wide, which, count, values, step, row, out, from);
+    tile<lanes, rows, columns>(kernel, wide, which, count, values, step, begin, out, from);
   if constexpr (columns > 1)
-    product<lanes, rows, columns / 2>(kernel, wide, which, count, values, step, row, out, from);
+    product<lanes, rows, columns / 2>(kernel, wide, which, count, values, step, begin, out, from);
 }
 
-template <int lanes>
-CALOPIPE_INLINE void affine_here(const Dense& layer, const float* in, float* out, const float* bias) {
-  std::memcpy(out, bias ? bias : layer.bias.data(), sizeof(float) * static_cast<std::size_t>(layer.wide));
-  product<lanes, 1, 8>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, 0, out);
-}
-
-template <int lanes, int columns>
-CALOPIPE_INLINE void affine_of_rows_here(const Dense& layer, const float* in, float* out) {
-  for (int r = 0; r < kRows; ++r)
-    std::memcpy(out + r * layer.wide, layer.bias.data(), sizeof(float) * static_cast<std::size_t>(layer.wide));
-  product<lanes, kRows, columns>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, 1, layer.inputs, out);
+template <int lanes, int rows, int columns>
+CALOPIPE_INLINE void affine_here(const Dense& layer, const float* in, int step, const float* bias, float* out) {
+  product<lanes, rows, columns>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, step, bias, out);
 }
 
 template <int lanes, int columns>
-CALOPIPE_INLINE void features_here(const Dense& first, const std::vector<Dense>& others, const int* which,
-                                   const float* values, int count, float* hidden) {
+CALOPIPE_INLINE void features_here(const Dense& first, const std::vector<Dense>& others, const float* begin,
+                                   const int* which, int count, const float* values, float* hidden) {
   const int wide = first.wide, all = kRows * wide;
   constexpr int kMost = 256;
   float more[kRows * kMost];
-  product<lanes, kRows, columns>(first.kernel.data(), wide, which, count, values, kRows, 1, hidden);
+  product<lanes, kRows, columns>(first.kernel.data(), wide, which, count, values, first.inputs, begin, hidden);
   silu_here<lanes>(hidden, hidden, all, false);
   for (const Dense& layer : others) {
-    for (int r = 0; r < kRows; ++r)
-      std::memcpy(more + r * wide, layer.bias.data(), sizeof(float) * static_cast<std::size_t>(wide));
-    product<lanes, kRows, columns>(layer.kernel.data(), wide, nullptr, layer.inputs, hidden, 1, wide, more);
+    affine_here<lanes, kRows, columns>(layer, hidden, wide, layer.bias.data(), more);
     silu_here<lanes>(hidden, more, all, true);
   }
 }
@@ -195,12 +186,14 @@ const Processor processor = __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 }  // namespace
 
 CALOPIPE_VERSIONS(void, affine, (const Dense& layer, const float* in, float* out, const float* bias),
-                  (layer, in, out, bias), affine_here<16>(layer, in, out, bias), affine_here<8>(layer, in, out, bias),
-                  affine_here<4>(layer, in, out, bias))
+                  (layer, in, out, bias), (affine_here<16, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)),
+                  (affine_here<8, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)),
+                  (affine_here<4, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)))
 
 CALOPIPE_VERSIONS(void, affine_of_rows, (const Dense& layer, const float* in, float* out), (layer, in, out),
-                  (affine_of_rows_here<16, 4>(layer, in, out)), (affine_of_rows_here<8, 2>(layer, in, out)),
-                  (affine_of_rows_here<4, 2>(layer, in, out)))
+                  (affine_here<16, kRows, 4>(layer, in, layer.inputs, layer.bias.data(), out)),
+                  (affine_here<8, kRows, 2>(layer, in, layer.inputs, layer.bias.data(), out)),
+                  (affine_here<4, kRows, 2>(layer, in, layer.inputs, layer.bias.data(), out)))
 
 CALOPIPE_VERSIONS(void, silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
                   silu_here<8>(values, values, count, false), silu_here<4>(values, values, count, false))
@@ -213,12 +206,12 @@ CALOPIPE_VERSIONS(float, dot, (const float* one, const float* two, int count), (
                   dot_here<16>(one, two, count), dot_here<8>(one, two, count), dot_here<4>(one, two, count))
 
 CALOPIPE_VERSIONS(void, features,
-                  (const Dense& first, const std::vector<Dense>& others, const int* which, const float* values,
-                   int count, float* hidden),
-                  (first, others, which, values, count, hidden),
-                  (features_here<16, 4>(first, others, which, values, count, hidden)),
-                  (features_here<8, 2>(first, others, which, values, count, hidden)),
-                  (features_here<4, 2>(first, others, which, values, count, hidden)))
+                  (const Dense& first, const std::vector<Dense>& others, const float* begin, const int* which,
+                   int count, const float* values, float* hidden),
+                  (first, others, begin, which, count, values, hidden),
+                  (features_here<16, 4>(first, others, begin, which, count, values, hidden)),
+                  (features_here<8, 2>(first, others, begin, which, count, values, hidden)),
+                  (features_here<4, 2>(first, others, begin, which, count, values, hidden)))
 
 CALOPIPE_VERSIONS(void, hashed_uniform, (const int* keys, unsigned counter, int count, float* out),
                   (keys, counter, count, out), hashed_here(keys, counter, count, out),

@@ -29,10 +29,10 @@ void add_silu(float* into, const float* values, int count);
 // The sum of the products of `count` numbers, a multiple of kLane.
 float dot(const float* one, const float* two, int count);
 
-// `hidden` (kRows, wide), which holds the biases, becomes the features of so many cells. Of what is known of them only
-// the `count` numbers that are not zero for all of them are given: which ones, and `values` (count, kRows).
-void features(const Dense& first, const std::vector<Dense>& others, const int* which, const float* values, int count,
-              float* hidden);
+// The features `hidden` (kRows, wide) of so many cells; `begin` (wide) stands for the bias of the first layer.
+// Of what is known of them, `values` (kRows, inputs), it takes those `count` numbers that `which` names.
+void features(const Dense& first, const std::vector<Dense>& others, const float* begin, const int* which, int count,
+              const float* values, float* hidden);
 
 // Numbers in [0, 1): `count` of them for each counter, a pure function of the two keys and the counter. They are those
 // of `hashed_uniform` in training/models/randomness.py.

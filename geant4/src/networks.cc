@@ -6,15 +6,12 @@
 namespace calopipe {
 
 float draw_mixture(const float* outputs, int components, float choice, float noise) {
-  std::array<float, kLane> weight;
-  std::copy_n(outputs, components, weight.begin());
-  log_softmax(weight.data(), components);
+  std::array<float, kLane> passed;  // of the weights: the sums up to each
+  const float most = *std::max_element(outputs, outputs + components);
+  float sum = 0;
+  for (int k = 0; k < components; ++k) passed[static_cast<std::size_t>(k)] = sum += std::exp(outputs[k] - most);
   int chosen = 0;
-  float passed = 0;
-  for (int k = 0; k + 1 < components; ++k) {
-    passed += std::exp(weight[static_cast<std::size_t>(k)]);
-    chosen += passed < choice;
-  }
+  for (int k = 0; k + 1 < components; ++k) chosen += passed[static_cast<std::size_t>(k)] < choice * sum;
   const float width = std::clamp(outputs[2 * components + chosen], -4.0f, 2.0f);
   return outputs[components + chosen] + std::exp(width) * noise;
 }

@@ -87,8 +87,9 @@ float Proposals::chance(const LayerFrame& frame, int place) const {
   const int at = std::clamp(x * mesh_.lattice[1] + y, 0, mesh_.lattice_places() - 1);
   const float rate = of_.rate[size(frame.layer * mesh_.lattice_places() + at)];
   if (in_core(rate)) return 1;
-  const double missed = kDraws * std::log(1 - static_cast<double>(std::min(busy_ * rate / kDraws, 0.5f)));
-  return static_cast<float>(1 - std::exp(missed));
+  double missed = 1 - static_cast<double>(std::min(busy_ * rate / kDraws, 0.5f));
+  for (int draws = 1; draws < kDraws; draws *= 2) missed *= missed;  // by all of them, which are a power of 2
+  return static_cast<float>(1 - missed);
 }
 
 void Proposals::mark(int at) {

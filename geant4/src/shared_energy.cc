@@ -45,7 +45,7 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   order_.clear();
   double got = 0;
   for (std::size_t cell = 0; cell < chance.size(); ++cell) {
-    order_.emplace_back(uniform[cell], cell);
+    order_.emplace_back(uniform[cell], static_cast<std::uint32_t>(cell));
     chance[cell] = changed(chance[cell], factor);
     got += static_cast<double>(chance[cell]);
   }
@@ -57,7 +57,7 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
     const double own = static_cast<double>(chance[cell]) * by;
     sum += own;
     const double end = sum + first;
-    if (std::floor(end) > std::floor(end - own)) hits.push_back(cell);
+    if (static_cast<std::int64_t>(end) > static_cast<std::int64_t>(end - own)) hits.push_back(cell);
   }
   std::sort(hits.begin(), hits.end());
 }

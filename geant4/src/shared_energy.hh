@@ -2,6 +2,8 @@
 // Python.
 #pragma once
 
+#include <cstdint>
+
 #include "contents.hh"
 
 namespace calopipe {
@@ -14,7 +16,7 @@ class HitSampling {
   void draw(Numbers& chance, float number, const Numbers& uniform, float start, std::vector<std::size_t>& hits);
 
  private:
-  std::vector<std::pair<float, std::size_t>> order_;
+  std::vector<std::pair<float, std::uint32_t>> order_;
 };
 
 // Makes logarithms the shares that are in proportion to what they are of.
