@@ -87,6 +87,10 @@ def test_labels_are_written_and_read_again_and_parts_are_joined(tmp_path: Path, 
     [
         ({"phi": np.full(20, 5.0)}, "event 0: phi is 5.0, expected an angle of -pi/2 to pi/2 rad; is it in degrees?"),
         ({"phi": np.zeros(7)}, "'phi' has shape (7,) of float64, expected 20 entries of numbers, one a shower"),
+        (
+            dict.fromkeys(("theta", "pdg", "phi", "mtheta"), np.zeros(7)),  # the first by name, in each run
+            "'mtheta' has shape (7,) of float64, expected 20 entries of numbers, one a shower",
+        ),
         ({"pdg": np.full(20, 11.5)}, "'pdg' of event 0 is 11.5, expected the PDG code of a particle, such as 11"),
     ],
 )
