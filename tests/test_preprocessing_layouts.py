@@ -241,3 +241,24 @@ def test_files_that_are_joined_hold_what_one_does_that_is_written_whole(tmp_path
         for part in parts:
             writer.append(part)
     assert _contents(tmp_path / "joined.h5") == _contents(whole)
+
+
+def test_showers_that_would_not_lie_after_those_before_are_not_appended(tmp_path: Path) -> None:
+    """After a chunk that is not full, written or appended; and those of a file with byte shuffle."""
+    short, shuffled, joined = (tmp_path / f"{name}.h5" for name in ("short", "shuffled", "joined"))
+    showers = make_showers(events=17)
+    with shower_writer(short, SMALL_GEOMETRY, {}) as writer:
+        writer.write(showers)
+    with h5py.File(shuffled, "w") as file:
+        file.create_dataset("ECAL", data=showers.cells, chunks=(10, 17, 17, 5), compression="gzip", shuffle=True)
+    for begin in (lambda writer: writer.write(showers), lambda writer: writer.append(short)):
+        with shower_writer(joined, SMALL_GEOMETRY, {}) as writer:
+            begin(writer)
+            with pytest.raises(ValueError, match=r"short\.h5 cannot be appended"):
+                writer.append(short)
+        np.testing.assert_array_equal(open_showers(joined).read().cells, showers.cells)
+    with (
+        shower_writer(joined, SMALL_GEOMETRY, {}) as writer,
+        pytest.raises(ValueError, match=r"shuffled\.h5 cannot"),
+    ):
+        writer.append(shuffled)

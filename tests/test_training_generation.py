@@ -251,7 +251,7 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monk
     arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
     given = [sys.executable, "-c", program, "generate", *map(str, arguments), "--strategy", "mirrored"]
     subprocess.run([*given, "--share", "0/1"], check=True, capture_output=True)
-    parts = sorted((tmp_path / ".two.h5.parts").iterdir(), key=lambda path: int(path.stem.rpartition("-")[2]))
+    parts = sorted((tmp_path / ".two.h5.parts").iterdir(), key=lambda path: int(path.stem.rpartition(".")[2]))
     assert [h5py.File(path)["energy"].len() for path in parts] == [30] * 13 + [10]
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "two.h5", *settings)

@@ -43,7 +43,7 @@ def showers_a_chunk(geometry: Geometry) -> int:
 
 
 class _Deposits:
-    """The deposits of a file, compressed by ISA-L in a tenth of the time that HDF5's own gzip filter takes."""
+    """The deposits of a file, compressed by ISA-L in an eighth of the time that HDF5's own gzip filter takes."""
 
     def __init__(self, file: h5py.File, name: str, chunk: int, shape: tuple[int, ...]) -> None:
         """Make the dataset `name`, of so many showers of this `shape` in a `chunk`."""
@@ -63,7 +63,12 @@ class _Deposits:
         self._left = showers[whole:].copy()
 
     def append(self, other: h5py.Dataset) -> None:
-        """Append the showers of another such dataset, as they are stored. Those before must fill whole chunks."""
+        """Append the showers of another such dataset, as they are stored. Those before must fill whole chunks.
+
+        ValueError: they do not, or the other one has byte shuffle.
+        """
+        if len(self._left) or len(self._stored) % self._chunk or other.shuffle:
+            raise ValueError(f"{other.file.filename} cannot be appended as it is stored")
         for number in range(other.id.get_num_chunks()):
             place = other.id.get_chunk_info(number).chunk_offset
             filters, content = other.id.read_direct_chunk(place)

@@ -57,7 +57,7 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="showers made at a time; changes none of them (default: as the model makes them fastest, 128 MiB at most)",
+        help="showers made at a time; changes none of them (default: as many as are made fastest, 128 MiB at most)",
     )
     generate.add_argument(
         "--strategy",
