@@ -1,6 +1,6 @@
 """How fast a trained model makes showers: against Geant4, by the batch, written to HDF5, and in how much memory.
 
-    python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--library FILE.so] [--quick]
+    python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--library FILE] [--onnx] [--quick]
 
 Without --model, the model is of the config `fast` after two steps, whose showers need not take as long as those of a
 trained one. Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory
@@ -34,7 +34,9 @@ from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
 from training.asked.conditions import Conditions
 from training.configs import DEFAULT, named_config
+from training.export import export
 from training.fit import fit
+from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 
@@ -91,6 +93,28 @@ def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict
     return found
 
 
+def onnx_ms(model: Path, file: Path, repeats: int) -> dict[int, list[float]]:
+    """Milliseconds of one thread that ONNX Runtime takes a shower, by batch, in `repeats` runs after the first."""
+    import onnxruntime  # noqa: PLC0415  which only --onnx needs
+
+    export(model, file)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    session, numbers = onnxruntime.InferenceSession(file, options), np.random.default_rng(1)
+    ends = {"noise": [0.0, 1.0], **read_card(model).valid_range}
+    found: dict[int, list[float]] = {}
+    for batch in (1, 64):
+        times = []
+        for _ in range(repeats + 1):
+            uniform = {taken.name: numbers.random((batch, *taken.shape[1:])) for taken in session.get_inputs()}
+            given = {name: np.interp(of, (0, 1), ends[name]).astype(np.float32) for name, of in uniform.items()}
+            began = time.process_time()
+            session.run(None, given)
+            times.append((time.process_time() - began) / batch * 1e3)
+        found[batch] = times[1:]
+    return found
+
+
 def written(model: Path, library: Path | None, inputs: list[Path], output: Path) -> tuple[int, float, float]:
     """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
     began = time.perf_counter()
@@ -114,6 +138,7 @@ def main() -> None:
     )
     command.add_argument("--model", type=Path, metavar="DIR", help="time this model, and not the memory")
     command.add_argument("--library", type=Path, metavar="FILE.so", help="time this C++ library too")
+    command.add_argument("--onnx", action="store_true", help="time ONNX Runtime on one thread too")
     command.add_argument("--showers", type=int, default=512, metavar="N", help="a pass (default %(default)s)")
     command.add_argument("--repeats", type=int, default=5, metavar="N", help="passes (default %(default)s)")
     command.add_argument("--quick", action="store_true", help="the first file alone, one short pass, no memory")
@@ -130,6 +155,10 @@ def main() -> None:
         for name, values in found.items():
             median = statistics.median(values)
             print(f"{name:>5} {median:10.1f} {min(values):8.1f} {max(values):8.1f}  {median / _GEANT4:.0f}")
+        if options.onnx:
+            for batch, times in onnx_ms(model, folder / "model.onnx", 5 * repeats).items():
+                print(f"ONNX Runtime, {batch} at a time: {statistics.median(times):.1f} ms of a core a shower, "
+                      f"{min(times):.1f} to {max(times):.1f}")  # fmt: skip
         for name, library in {"TensorFlow": None, "C++": options.library}.items():
             if name == "TensorFlow" or library:
                 count, rate, size = written(model, library, paths, folder / f"{name}.h5")

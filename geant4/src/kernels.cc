@@ -1,7 +1,6 @@
 #include "kernels.hh"
 
 #include <cstdint>
-#include <cstring>
 
 // On x86 with GCC or Clang each function is compiled for three kinds of processors, and the best one is taken when the
 // program runs. All helpers are inlined into it, so that none of them is compiled for a processor that is not there.
