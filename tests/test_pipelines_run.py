@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -357,19 +358,23 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     assert "AUC, low-level classifier" in Path(artifacts["report"].path).read_text()
 
 
-# In place of sitecustomize: a step that does not end.
+# In place of sitecustomize: a step that does not end; it is deaf if it ignores what ends it with its terminal.
 ENDLESS = """
-import sys, time
+import pathlib, signal, sys, time
 if "--function_to_execute" in sys.orig_argv:
+    for number in {deaf}:
+        signal.signal(number, signal.SIG_IGN)
+    pathlib.Path(__file__).with_name("begun").touch()
     time.sleep(600)
 """
 
 
+@pytest.mark.parametrize("deaf", [(), (int(signal.SIGINT), int(signal.SIGHUP))], ids=["hears", "deaf"])
 def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which_leaves_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: tuple[int, ...]
 ) -> None:
     make_file(tmp_path / "a.h5", events=120)
-    (tmp_path / "sitecustomize.py").write_text(ENDLESS)
+    (tmp_path / "sitecustomize.py").write_text(ENDLESS.format(deaf=deaf))
     where = tmp_path / "out"
     arguments = ["run", "--config", "small", "--input", str(tmp_path / "a.h5"), "--output", str(where)]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
@@ -382,6 +387,8 @@ def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which
         with pytest.raises(InputError, match=f"^{re.escape(line)}$"):
             main(arguments)
         assert len([*where.glob("logs/*.log")]) == 1
+        while not (tmp_path / "begun").exists():
+            time.sleep(0.01)
         os.write(terminal, b"\x03")
         written += drawn(terminal)
     assert process.returncode == 130

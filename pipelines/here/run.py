@@ -20,6 +20,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+import psutil
 from kfp import local
 
 from calopipe import storage
@@ -41,6 +42,7 @@ _PERCENT = re.compile(r"(\d+)%")
 _NAME_COLUMNS, _BAR_COLUMNS = 12, 20
 _LINES_OF_A_FAILURE = 15
 _CLEAR_LINE = "\r\x1b[K"
+_INTERRUPTED_S = 5.0  # that a step which was interrupted may take before it gets SIGTERM, after which trainings end too
 
 
 def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: bool, name: str = SHOWERS) -> None:
@@ -70,6 +72,9 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                     pipeline(**parameters)
             except RuntimeError:  # what kfp raises when a step fails
                 failed = True
+            except KeyboardInterrupt:
+                _end_steps()
+                raise
         overview.write_index(output)
         if line := reason.read():
             raise InputError(line)
@@ -78,6 +83,17 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                 f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {told(str(log))}"
             )
     _show(parameters, output)
+
+
+def _end_steps() -> None:
+    """Wait for the step that runs, which has had Ctrl-C too; end it if it goes on.
+
+    kfp does not wait, and a step that was about to start may not have got the signal.
+    """
+    _, going = psutil.wait_procs(psutil.Process().children(recursive=True), _INTERRUPTED_S)
+    for process in going:
+        process.terminate()
+    psutil.wait_procs(going)
 
 
 def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:
