@@ -224,8 +224,8 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
         known, radius = _known(model, one, where, odd=odd)
         shared = density.of_layers(one[density.name])
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
-        odds = density.log_odds(hidden, cells.prior(model._store["odds"], where[:, 3], radius))
-        usual = cells.prior(model._store["log_deposit"], where[:, 3], radius)
+        usual_odds, usual = cells.priors(cells.prior_tables(model._store), where[:, 3], radius)
+        odds = density.log_odds(hidden, usual_odds)
         return odds.numpy().astype(np.float64), density.log_deposit(hidden, usual)
 
     odds, mixture = of_cells(hits)

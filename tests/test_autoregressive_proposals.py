@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from likelihoods import adapted, as_batch, cells_of, independent, noise_of
@@ -12,7 +13,7 @@ from likelihoods import adapted, as_batch, cells_of, independent, noise_of
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
 from training.models.autoregressive.frame import Labels
-from training.models.autoregressive.mesh import Mesh
+from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import Proposals
@@ -23,7 +24,11 @@ _PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
 _GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
 
 
-def _constants(fall: float = 1.5) -> tuple[dict[str, tf.Tensor], Any]:
+class _Store(dict[str, tf.Tensor]):
+    mesh = Mesh(_GEOMETRY)
+
+
+def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
     """Of cells that are hit less by e every `fall` cells farther out; and the chances of those of the second layer."""
     mesh = Mesh(_GEOMETRY)
     radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
@@ -33,7 +38,17 @@ def _constants(fall: float = 1.5) -> tuple[dict[str, tf.Tensor], Any]:
     assert mesh.lattice_radius().shape == (3, 15 * 15)  # as large as the layer
     chance = np.interp(mesh.lattice_radius()[1], radius, share[1])
     found["layer_cells"] = np.ones(3)
-    return {name: tf.constant(each, tf.float32) for name, each in found.items()}, chance
+    return _Store({name: tf.constant(each, tf.float32) for name, each in found.items()}), chance
+
+
+def _marks(found: Proposals, showers: int) -> npt.NDArray[np.bool_]:
+    """Which places (showers, 225) of the lattice are proposed in the second layer."""
+    steps = found.steps(tf.constant(1)).numpy()
+    row, column = np.divmod(steps, 15 + 2 * 15)
+    assert ((steps == NOWHERE) | (row < 15) & (column < 15)).all()
+    marks = np.zeros((showers, 226), bool)
+    np.put_along_axis(marks, np.where(steps == NOWHERE, 225, row * 15 + column), True, axis=1)
+    return marks[:, :225]
 
 
 def _keys(number: int) -> tf.Tensor:
@@ -68,10 +83,7 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     """In layers less busy than the average, and more; each place is so often among the proposed ones."""
     store, expected = _constants()
     found = Proposals(store, tf.fill([_KEYS, 3], busy), _keys(_KEYS), 7)
-    places = found.places(tf.constant(1)).numpy()
-    marks = np.zeros((_KEYS, 226), bool)
-    np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
-    often = marks[:, :225].mean(0)
+    often = _marks(found, _KEYS).mean(0)
     said = found.chance(tf.constant(1), tf.range(225), tf.zeros(225, tf.int32)).numpy()
     np.testing.assert_array_equal(often[said == 1], 1)
     error = np.sqrt(said * (1 - said) / _KEYS)
@@ -89,10 +101,7 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
     store, expected = _constants()
     likely, showers = expected / expected.sum(), 8000
     found = Proposals(store, tf.fill([showers, 3], float(1 / expected.sum())), _keys(showers), 7)
-    marks = np.zeros((showers, 226), bool)
-    places = found.places(tf.constant(1)).numpy()
-    np.put_along_axis(marks, np.where(places < 0, 225, places), True, axis=1)
-    shower, place = (tf.constant(each, tf.int32) for each in np.nonzero(marks[:, :225]))
+    shower, place = (tf.constant(each, tf.int32) for each in np.nonzero(_marks(found, showers)))
     proposed = found.chance(tf.constant(1), place, shower)
     chance = tf.minimum(tf.gather(tf.constant(likely, tf.float32), place) / proposed, 1.0)
     rng = np.random.default_rng(6)
@@ -146,8 +155,8 @@ def _by_energy(density: Any, power: float, bias: float) -> None:
 class _All(Proposals):
     """Every cell is looked at."""
 
-    def places(self, layer: tf.Tensor) -> tf.Tensor:
-        return tf.zeros_like(self._keys[:, :1]) + tf.range(15 * 15)
+    def steps(self, layer: tf.Tensor) -> tf.Tensor:
+        return tf.zeros_like(self._keys[:, :1]) + _Store.mesh.steps(tf.range(15 * 15))
 
     def chance(self, layer: tf.Tensor, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(place, tf.float32)

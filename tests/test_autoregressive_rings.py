@@ -20,6 +20,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sampling.layer import Cells
 from training.models.autoregressive.sampling.shower import drawn_plan
 from training.models.randomness import Draws
 
@@ -219,9 +220,9 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
         there = np.flatnonzero(where.exists[layer])
         for odd in (False, True):
             colours = _colours(view, geometry, layer)
-            cell = tf.constant([(s, p) for s in range(2) for p in there if colours[s, p] == odd], tf.int32)
-            place = [(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in cell.numpy()]
-            at = tf.constant(place, tf.int32)
+            chosen = [(s, p) for s in range(2) for p in there if colours[s, p] == odd]
+            cell = Cells(*tf.unstack(tf.constant(chosen, tf.int32), axis=1))
+            at = tf.constant([(s, *divmod(int(p), mesh.shape[1]), layer) for s, p in chosen], tf.int32)
             expected, _ = cells.known_in(view, at, model._store, odd=odd)
             before = [scaled[:, layer - k] if layer >= k else 0 * scaled[:, 0] for k in (1, 2)]
             own = np.where(np.pad(colours, [(0, 0), (0, 1)], constant_values=1) == 0, scaled[:, layer], 0)
@@ -293,7 +294,7 @@ def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: G
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
         radius = tf.constant([_distance(geometry, layer, place) for place in there], tf.float32)
-        odds = cells.prior(model._store["odds"], tf.fill(radius.shape, layer), radius).numpy()
+        odds = cells.priors(cells.prior_tables(model._store), tf.fill(radius.shape, layer), radius)[0].numpy()
         occupied = (images[..., layer] > 0).reshape(300, -1)[:, there].mean()
         assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)
 
@@ -354,3 +355,22 @@ def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_
             np.testing.assert_allclose([side, end], gap / 9 ** (1 / 3), rtol=1e-3)
         else:
             assert end > 1.2 * side
+
+
+def test_the_lattice_leads_to_the_cells_that_exist_and_back(geometry: Geometry) -> None:
+    """About cells of the calorimeter, about cells beside it, and about places far away."""
+    mesh, where = mesh_of(geometry), positions(geometry)
+    lattice, far = np.indices(mesh.lattice_shape).reshape(2, -1), 2 * max(*mesh.shape, *mesh.lattice_shape)
+    met = np.random.default_rng(5).integers(-3, np.add(mesh.shape, 3), (40, 2)) * (geometry.rings == 0)
+    met = np.concatenate([met, [[0, far], [-far, 0], [10**6, -(10**6)]]]).astype(np.int32)
+    first, second = (met + mesh.start)[..., None].transpose(1, 0, 2) + lattice[:, None]
+    for layer in range(mesh.layers):
+        inside = (first >= 0) & (first < mesh.shape[0]) & (second >= 0) & (second < mesh.shape[1])
+        expected = np.where(inside, first * mesh.shape[1] + second, mesh.places)
+        expected[~np.append(where.exists[layer], True)[expected]] = mesh.places
+        steps = mesh.steps(tf.range(-1, lattice.shape[1]))[None] + tf.zeros([len(met), 1], tf.int32)
+        found = mesh.proposed(tf.constant(met), steps, tf.constant(layer)).numpy()
+        np.testing.assert_array_equal(found, np.pad(expected, ((0, 0), (1, 0)), constant_values=mesh.places))
+        shower, at = np.nonzero(expected < mesh.places)
+        back = mesh.lattice_place(tf.constant(met), tf.constant(shower), tf.constant(expected[shower, at]))
+        np.testing.assert_array_equal(back, at)

@@ -235,9 +235,11 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
 
 
 def test_priors_are_read_by_linear_interpolation_in_the_radius_place() -> None:
-    table = np.random.default_rng(2).normal(size=(3, cells.radius_knots(17))).astype(np.float32)
+    odds, deposit = np.random.default_rng(2).normal(size=(2, 3, cells.radius_knots(17))).astype(np.float32)
     radius = np.array([0, 0.01, 1.3, 5, 16.9, 40], np.float32)
-    place = np.minimum(np.log1p(radius / 0.5) / 0.15, table.shape[1] - 1)
+    place = np.minimum(np.log1p(radius / 0.5) / 0.15, odds.shape[1] - 1)
+    tables = cells.prior_tables({"odds": tf.constant(odds), "log_deposit": tf.constant(deposit)})
     for layer in range(3):
-        found = cells.prior(tf.constant(table), tf.fill([6], layer), tf.constant(radius))
-        np.testing.assert_allclose(found, np.interp(place, np.arange(table.shape[1]), table[layer]), atol=5e-3)
+        found = cells.priors(tables, tf.fill([6], layer), tf.constant(radius))
+        for numbers, table in zip(found, (odds, deposit), strict=True):
+            np.testing.assert_allclose(numbers, np.interp(place, np.arange(table.shape[1]), table[layer]), atol=5e-3)

@@ -13,7 +13,7 @@ from scipy.stats import norm
 from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead, shape
-from training.onnx_graph import converted
+from training.onnx.graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 

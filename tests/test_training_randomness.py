@@ -71,24 +71,23 @@ def test_numbers_of_showers_are_uniform_and_of_each_shower_purpose_and_seed_alon
 
 
 def _hashed(keys: npt.NDArray[np.int64], counters: npt.ArrayLike, numbers: int) -> Numbers:
-    return hashed_uniform(tf.constant(keys, tf.int32), tf.constant(counters, tf.int32), numbers).numpy()
+    several = np.asarray(counters)[..., None] * numbers + np.arange(numbers)
+    return hashed_uniform(tf.constant(keys, tf.int32), tf.constant(several, tf.int32)).numpy()
 
 
 def test_a_hash_in_numpys_words_of_32_bits() -> None:
     """Also of keys and counters whose products do not fit; and as graphs and XLA compute it."""
     rng = np.random.default_rng(1)
     keys = rng.integers(-(2**31), 2**31, (500, 2))
-    counters = rng.integers(0, 2**31, 500)
+    counters = rng.integers(0, 2**31, (500, 5))
     one, other = keys.astype(np.uint32).T[:, :, None]
-    word = counters.astype(np.uint32)[:, None] * np.uint32(5) + np.arange(5, dtype=np.uint32)
-    word = word * np.uint32(0x9E3779B1) + one
+    word = counters.astype(np.uint32) * np.uint32(0x9E3779B1) + one
     for first, second, key in ((0x85EBCA6B, 0xC2B2AE35, other), (0xCC9E2D51, 0x1B873593, one)):
         word = (word ^ (word >> np.uint32(16))) * np.uint32(first)
         word = (word ^ (word >> np.uint32(13))) * np.uint32(second) + key
     word ^= word >> np.uint32(16)
-    traced = tf.function(lambda *given: hashed_uniform(*given, 5), jit_compile=False)
-    compiled = tf.function(lambda *given: hashed_uniform(*given, 5), jit_compile=True)
-    for function in (lambda *given: hashed_uniform(*given, 5), traced, compiled):
+    traced, compiled = (tf.function(hashed_uniform, jit_compile=compile_) for compile_ in (False, True))
+    for function in (hashed_uniform, traced, compiled):
         found = function(tf.constant(keys, tf.int32), tf.constant(counters, tf.int32)).numpy()
         np.testing.assert_array_equal(found * 2.0**24, word >> np.uint32(8))
 

@@ -22,7 +22,7 @@ from calopipe.progress import say
 from training.folder import Card
 from training.loading import load
 from training.models.base import Model
-from training.onnx_graph import converted
+from training.onnx.graph import converted
 
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes

@@ -132,20 +132,20 @@ def box_muller(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     return radius * tf.cos(angle), radius * tf.sin(angle)
 
 
-def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor, numbers: int) -> tf.Tensor:
-    """Numbers in [0, 1), (..., numbers), a pure function of `keys` (..., 2) and `counters` (...), int32 both.
+def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
+    """Numbers in [0, 1), (..., K), a pure function of `keys` (..., 2) and `counters` (..., K), int32 both.
 
     The bits are those of MurmurHash3's final rounds, twice. For many numbers of which few are wanted: a counter-based
     generator makes whole blocks.
     """
     one, two = tf.split(keys, 2, -1)
-    bits = (counters[..., None] * numbers + tf.range(numbers)) * np.int32(0x9E3779B1 - 2**32) + one
+    bits = counters * np.int32(0x9E3779B1 - 2**32) + one
     for first, second, key in ((0x85EBCA6B, 0xC2B2AE35, two), (0xCC9E2D51, 0x1B873593, one)):
         bits = _shifted(bits, 16) * np.int32(first - 2**32)
         bits = _shifted(bits, 13) * np.int32(second - 2**32 if second >= 2**31 else second) + key
     last = tf.cast(bits, tf.uint32)
     last = tf.bitwise.bitwise_xor(last, tf.bitwise.right_shift(last, np.uint32(16)))
-    return tf.cast(tf.cast(tf.bitwise.right_shift(last, np.uint32(8)), tf.int32), tf.float32) * 2.0**-24
+    return tf.cast(tf.bitwise.right_shift(last, np.uint32(8)), tf.float32) * 2.0**-24
 
 
 def _shifted(bits: tf.Tensor, by: int) -> tf.Tensor:

@@ -109,8 +109,8 @@ class ShowerModel(Model):
                 inside &= _inside(name, values, valid[name])
             noise = tf.clip_by_value(tf.where(tf.math.is_nan(noise), 0.5, noise), 0.0, _LAST_BELOW_1)
             taken = {name: clipped(name, values) for name, values in labels.items()}
-            cells = self.generate(taken, GivenNoise(noise)) * REFERENCE_UNIT_GEV
-            return {"cells_gev": tf.where(inside[:, None, None, None], cells, np.float32(np.nan))}
+            unit_gev = tf.where(inside, np.float32(REFERENCE_UNIT_GEV), np.float32(np.nan))
+            return {"cells_gev": self.generate(taken, GivenNoise(noise)) * unit_gev[:, None, None, None]}
 
         return generate
 

@@ -27,8 +27,7 @@ MET_INPUTS = _OF_COLOURS + 2 * len(_NEAR) + SHARES_BEFORE + PLACE
 _MIDDLE = AROUND.index((0, 0))
 # (25, 2): which of the cells around a cell have its colour, and which it is itself
 _OF_COLOUR = np.array([[(x + y) % COLOURS == 0, x == y == 0] for x, y in AROUND], np.float32)
-# Where distances along x and y (two each), and twice more along y, are cut; and how chances fall with the radius.
-_REACHES, _FALLS = np.array([2, 2, 0.8, 0.8, 1, 6], np.float32), np.array([-1.5, -1 / 1.5, -1 / 5], np.float32)
+_FALLS = np.array([-1.5, -1 / 1.5, -1 / 5], np.float32)  # how chances fall with the radius
 _SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
 
 # Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
@@ -42,15 +41,23 @@ def radius_knots(reach: float) -> int:
     return int(np.ceil(np.log1p(reach / FINEST) / STEP)) + 2
 
 
-def prior(table: Tensor, layer: Tensor, radius: Tensor) -> Tensor:
-    """A table (layers, knots, ...) read at `layer` (R,) or () and `radius` (R,): linear between the radii's places."""
-    knots = table.shape[1]
+def prior_tables(constants: Constants) -> Tensor:
+    """What `priors` reads, (layers, knots, 4): both numbers, and how much higher the next knot's are."""
+    both = tf.stack([constants["odds"], constants["log_deposit"]], 2)
+    return tf.concat([both, tf.roll(both, -1, 1) - both], 2)
+
+
+def priors(tables: Tensor, layer: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
+    """The usual log odds to be hit, and the log of a usual deposit, (R,) each, at `layer` (R,) or () and `radius` (R,).
+
+    Linear between the knots.
+    """
+    layers, knots, columns = tables.shape
     place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
     left = tf.floor(place)
-    start = layer * knots + tf.cast(left, tf.int32)
-    flat = tf.reshape(table, [-1, *table.shape[2:]])
-    low, high = tf.gather(flat, start), tf.gather(flat, start + 1)
-    return low + tf.reshape(place - left, [-1] + [1] * (table.shape.rank - 2)) * (high - low)
+    found = tf.gather(tf.reshape(tables, [layers * knots, columns]), layer * knots + tf.cast(left, tf.int32))
+    odds, deposit, odds_step, deposit_step = tf.unstack(found, axis=1)
+    return odds + (place - left) * odds_step, deposit + (place - left) * deposit_step
 
 
 def scaled(energy: Tensor, constants: Constants) -> Tensor:
@@ -83,17 +90,18 @@ def of_met(known: Tensor) -> Tensor:
     return tf.concat([shares, near, known[:, 2 * len(AROUND) :]], 1)
 
 
-def place_inputs(away: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
-    """A cell's place as its density is given it, (R, PLACE): in cells, `away` (R, 2) and `r` (R, 1) from the axis.
+def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
+    """A cell's place as its density is given it, (R, PLACE): in cells, `dx`, `dy` and `r` from the axis, (R, 1) each.
 
     `slope` (R, 1) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
     `log_area` (R, 1) is that of the cell over the mean.
     """
-    clipped = tf.maximum(tf.minimum(tf.gather(away, [0, 1, 0, 1, 1, 1], axis=1), _REACHES), -_REACHES)
-    stretch = tf.reduce_sum(away * away * (1.0, -1.0), 1, keepdims=True) / (r * r + 1.0)
+    away = tf.concat([dx, dy], 1)
     numbers = [
-        clipped[:, :4], tf.exp(r * _FALLS), tf.math.log(r + 0.3), tf.minimum(r / 8.0, 8.0), tf.minimum(r, 3.0) - 1.5,
-        stretch, tf.minimum(tf.abs(away) / 8.0, 8.0), slope * clipped[:, 4:], log_area,
+        tf.clip_by_value(away, -2.0, 2.0), tf.clip_by_value(away, -0.8, 0.8), tf.exp(r * _FALLS), tf.math.log(r + 0.3),
+        tf.minimum(r / 8.0, 8.0), tf.minimum(r, 3.0) - 1.5, (dx * dx - dy * dy) / (r * r + 1.0),
+        tf.minimum(tf.abs(away) / 8.0, 8.0), slope * tf.clip_by_value(dy, -1.0, 1.0),
+        slope * tf.clip_by_value(dy, -6.0, 6.0), log_area,
     ]  # fmt: skip
     return tf.concat(numbers, 1)
 
@@ -110,16 +118,16 @@ def known(
     `slope` (R, 1).
     """
     mesh, number = constants.mesh, len(AROUND)
-    around = tf.reshape(mesh.neighbours(mesh.told[odd], layer, place), [-1, 3 if odd else 2, number])
-    counts = [first.shape[1] for _, first in images]
-    told = [
-        tf.reshape(tf.gather(image, part + first[:, :, None]), [-1, part.shape[1] * number])
-        for (image, first), part in zip(images, tf.split(around, counts, 1), strict=True)
-    ]
+    told, tables = [], np.split(mesh.told[odd], [number * first.shape[1] for _, first in images[:-1]], -1)
+    for (image, first), table in zip(images, tables, strict=True):
+        around = tf.reshape(mesh.neighbours(table, layer, place), [-1, first.shape[1], number])
+        around = tf.reshape(around + first[:, :, None], [-1])
+        told.append(tf.reshape(tf.gather(image, around), [-1, table.shape[-1]]))
     shares = shares_before(told[0], energy, constants)
-    x, y, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), 4, 1)
-    dx, dy, r = mesh.seen(x - axis[:, :1], y - axis[:, 1:], ring, tf.expand_dims(layer, -1))
-    where = place_inputs(tf.concat([dx, dy], 1), r, slope, log_area)
+    middle, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), [2, 1, 1], 1)
+    dx, dy = tf.split(middle - axis, 2, 1)
+    dx, dy, r = mesh.seen(dx, dy, ring, tf.expand_dims(layer, -1))
+    where = place_inputs(dx, dy, r, slope, log_area)
     in_ring = [tf.one_hot(mesh.indices(place)[1], mesh.rings)] if mesh.rings else []
     return tf.concat([*told, shares, where, *in_ring], 1), r[:, 0]
 

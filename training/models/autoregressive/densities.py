@@ -42,7 +42,7 @@ def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor,
     """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
     passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
     chosen = tf.reduce_sum(tf.cast(passed, tf.int32), 1, keepdims=True) == tf.range(weights.shape[1])
-    return tf.reduce_sum(tf.cast(chosen, tf.float32) * (means + tf.exp(widths) * noise[:, None]), 1)
+    return tf.reduce_sum(tf.where(chosen, means + tf.exp(widths) * noise[:, None], 0.0), 1)
 
 
 class NumberDensity(keras.Model):

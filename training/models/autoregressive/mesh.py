@@ -23,6 +23,7 @@ _SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
 _BEFORE = 2  # layers whose cells are known
 _CORE_MOST = 1024  # cells of a layer that are always looked at
 _ROUNDING, _LEAST = 1e-3, 1e-12  # of a cell's side, and of its square
+NOWHERE = 2**30  # steps that lead to no cell
 COLOURS = 2  # as on a chessboard: that of the cell that the axis meets, and the other
 
 
@@ -80,6 +81,7 @@ class Mesh:
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
+        self._reached, self._reached_kind = self._reach()
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
         self.short_side = size.min(1)
         self.spare = (size / self.short_side[:, None] - 1) / 2
@@ -172,6 +174,35 @@ class Mesh:
         place = tf.where(within, self.place(first, second), 0)
         return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
 
+    def steps(self, place: Tensor) -> Tensor:
+        """What `proposed` is given of places (...) of the lattice, -1 for none."""
+        wide = self.lattice_shape[1]
+        return tf.where(place < 0, NOWHERE, place + place // wide * (self._stride - wide))
+
+    def proposed(self, met: Tensor, steps: Tensor, layer: Tensor) -> Tensor:
+        """The cells (N, K) of `layer` at so many `steps` (N, K) from the corner of the lattice about the cells `met`
+        (N, 2): their places, `places` where there is none.
+        """
+        n, m = self.shape
+        corner = tf.clip_by_value(met + self.start, *np.array([np.negative(self.lattice_shape), (n, m)], np.int32))
+        first, second = tf.unstack(corner + self.lattice_shape, axis=1)
+        size = self._reached.shape[1]
+        at = tf.minimum((first * self._stride + second)[:, None] + steps, size - 1)
+        if len(self._reached) > 1:
+            at += tf.gather(tf.constant(self._reached_kind), layer) * size
+        return tf.gather(tf.constant(self._reached.reshape(-1)), at)
+
+    def lattice_place(self, met: Tensor, shower: Tensor, place: Tensor) -> Tensor:
+        """Where in the lattices about the cells `met` (N, 2) the cells (R,) of each `shower` (R,) at `place` (R,) are.
+
+        The nearest place to those that the lattice does not reach.
+        """
+        rows, wide = self.lattice_shape
+        first, second = self.indices(np.arange(self.places, dtype=np.int32))
+        x, y = tf.unstack(met + self.start, axis=1)
+        at = tf.gather(tf.constant(first * wide + second), place) - tf.gather(x * wide + y, shower)
+        return tf.clip_by_value(at, 0, rows * wide - 1)
+
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entry of a `table` (layers, places, ...) for each cell."""
         return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), layer * self.places + place)
@@ -182,6 +213,24 @@ class Mesh:
             return tf.gather(tf.constant(table[0]), place)
         flat = tf.constant(table.reshape(-1, table.shape[-1]))
         return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
+
+    @property
+    def _stride(self) -> int:
+        """Of two cells that are next to each other along the first index, in a table of what a lattice reaches."""
+        return self.shape[1] + 2 * self.lattice_shape[1]
+
+    def _reach(self) -> tuple[Array, Array]:
+        """Tables (kinds, reached) of the cells that lattices reach, `places` where there is none; which a layer has.
+
+        They begin a lattice before the first cell, and end one after the last.
+        """
+        (n, m), (rows, wide) = self.shape, self.lattice_shape
+        first, second = np.arange(-rows, n + rows)[:, None], np.arange(-wide, m + wide)
+        place = np.where((first >= 0) & (first < n) & (second >= 0) & (second < m), first * m + second, self.places)
+        exists, kind = np.unique(self.exists, axis=0, return_inverse=True)
+        exists = np.pad(exists, ((0, 0), (0, 1)))
+        reached = np.where(exists[:, place.reshape(-1)], place.reshape(-1), self.places)
+        return reached.astype(np.int32), kind.reshape(-1).astype(np.int32)
 
     def _neighbours(self) -> None:
         """Tables of neighbours, one for layers whose own cells and those of the two layers before are alike."""

@@ -235,11 +235,12 @@ class Autoregressive(ShowerModel):
         layers = self._geometry.shape[2]
         shared = density.of_layers(view[name])
         hidden = density.hidden(known, tf.gather(shared, place[:, 0] * layers + place[:, 3]))
-        odds = density.log_odds(hidden, cells.prior(self._store["odds"], place[:, 3], radius))
+        usual_odds, usual = cells.priors(cells.prior_tables(self._store), place[:, 3], radius)
+        odds = density.log_odds(hidden, usual_odds)
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
-        mixture = density.log_deposit(hidden[:hits], cells.prior(self._store["log_deposit"], hit[:, 3], radius[:hits]))
+        mixture = density.log_deposit(hidden[:hits], usual[:hits])
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
         deposits = -log_shares(tf.math.log(value), mixture, of_layer, showers * layers)
         deposits = tf.where(shared_by > 1, deposits, 0.0) * tf.reduce_max(weight)  # one alone has all

@@ -29,22 +29,23 @@ from training.models.autoregressive.sampling.shared_energy import (
 from training.models.base import Tensor
 from training.models.randomness import box_muller, hashed_uniform
 
-# Random numbers of a shower: first one for each cell, then blocks for each cell and three for each layer.
-_BLOCK, _OF_LAYER = 4, 3
+# Random numbers of a shower: one for each cell; from `_OF_CELL` times the cells on so many for each; then of layers.
+_OF_CELL, _OF_LAYER = 4, 12
 
 
 class Given(NamedTuple):
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
     12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
 
-    `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N, layers) places of those nearest to
-    them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`). `priors` (layers, knots, 2) are of
-    cells.
+    `shower` (N,) counts the showers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
+    layers) places of those nearest to them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`).
+    `priors` are tables of them.
     """
 
     networks: Mapping[str, Any]
     capacity: int
     planned: Plan
+    shower: Tensor
     keys: Tensor
     turned: Tensor
     met: Tensor
@@ -56,13 +57,29 @@ class Given(NamedTuple):
     @classmethod
     def of(cls, networks: Mapping[str, Any], capacity: int, planned: Plan, keys: Tensor, turned: Tensor) -> Given:
         store = networks["constants"]
-        mesh, block = store.mesh, tf.range(_OF_LAYER * store.mesh.layers) + 2 * store.mesh.layers * store.mesh.places
-        numbers = tf.reshape(hashed_uniform(keys[:, None], block, _BLOCK), [-1, mesh.layers, _OF_LAYER * _BLOCK])
-        met, priors = mesh.met(planned.axis, range(mesh.layers)), tf.stack([store["odds"], store["log_deposit"]], -1)
-        taken = mesh.layers * (2 * mesh.places + _OF_LAYER) * _BLOCK
-        proposals = Proposals(store, planned.cells, keys, taken)
+        mesh = store.mesh
+        of_cells, of_layers = 2 * _OF_CELL * mesh.layers * mesh.places, _OF_LAYER * mesh.layers
+        numbers = hashed_uniform(keys, of_cells + tf.range(of_layers))
+        numbers = tf.reshape(numbers, [-1, mesh.layers, _OF_LAYER])
+        met = mesh.met(planned.axis, range(mesh.layers))
+        priors = cells.prior_tables(store)
+        proposals = Proposals(store, planned.cells, keys, of_cells + of_layers, static=capacity > 0)
         middle = mesh.clipped(met, range(mesh.layers))
-        return cls(networks, capacity, planned, keys, turned, met, middle, numbers, priors, proposals)
+        shower = tf.range(keys.shape[0] or tf.shape(keys)[0])
+        return cls(networks, capacity, planned, shower, keys, turned, met, middle, numbers, priors, proposals)
+
+
+class Cells(NamedTuple):
+    """R cells of a layer of the showers `shower` (R,), at `place` (R,)."""
+
+    shower: Tensor
+    place: Tensor
+
+    def some(self, rows: Tensor) -> Cells:
+        return Cells(tf.gather(self.shower, rows), tf.gather(self.place, rows))
+
+    def and_then(self, others: Cells) -> Cells:
+        return Cells(tf.concat([self.shower, others.shower], 0), tf.concat([self.place, others.place], 0))
 
 
 class LayerDrawing:
@@ -75,18 +92,17 @@ class LayerDrawing:
         mesh = self._mesh = self._store.mesh
         self._layer, self._images, self._sums = layer, images, sums
         planned = self._planned = given.planned.at(layer)
-        self._numbers = tf.split(tf.gather(given.numbers, layer, axis=1), _OF_LAYER, 1)
-        showers = self._showers = sums.shape[0] or tf.shape(sums)[0]
+        self._numbers = tf.split(tf.gather(given.numbers, layer, axis=1), 3, 1)
+        showers = self._showers = given.shower.shape[0] or tf.size(given.shower)
         self._wide = mesh.places + 1
         second = tf.equal(layer, 1)  # to which the first layer is both layers before it
-        begins = tf.range(showers) * self._wide
+        begins = given.shower * self._wide
         self._begins = tf.stack([begins, begins + tf.where(second, 0, showers * self._wide)], 1)
         energy = frame.column(sums, "energy")
         energy = tf.where(second, energy[:, 1:2], energy[:, 1:])
         self._of_shower = tf.concat([energy, planned.axis, planned.slope[:, None]], 1)
         self._met, middle = (tf.gather(each, layer, axis=1) for each in (given.met, given.middle))
-        self._corner = self._met + mesh.start  # where the lattice begins
-        self._middle = tf.stack([tf.range(showers), middle], 1)
+        self._middle = Cells(given.shower, middle)
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
         """The layer as `images` have it, (N * (places + 1),); the `sums` of the next one; and its deposits, reflected,
@@ -108,10 +124,10 @@ class LayerDrawing:
         odd, chosen, odd_fit = self._chosen((marked | beside) & odd)
         known, radius = self._known(odd, own)
         given = context(planned, self._sums, self._summed(cell, value))
-        beside = tf.gather(tf.reshape(beside, [-1]), odd[:, 0] * self._wide + odd[:, 1])
+        beside = tf.gather(tf.reshape(beside, [-1]), odd.shower * self._wide + odd.place)
         proposed = tf.where(chosen, tf.where(beside, 1.0, self._chance(odd)), np.inf)
         odd, more = self._deposits("odd", odd, known, radius, proposed, given=given, energy=planned.energy - energy)
-        return self._drawn(tf.concat([cell, odd], 0), tf.concat([value, more], 0), even_fits & odd_fit)
+        return self._drawn(cell.and_then(odd), tf.concat([value, more], 0), even_fits & odd_fit)
 
     def _colours(self) -> tuple[Tensor, Tensor]:
         """Which cells (N, places + 1) of this layer are even, and which odd; the empty one is neither."""
@@ -128,18 +144,13 @@ class LayerDrawing:
 
     def _marked(self) -> Tensor:
         """Which cells (N, places + 1) are proposed."""
-        mesh, wide = self._mesh, self._mesh.lattice_shape[1]
-        at = self._given.proposals.places(self._layer)  # of the lattice about the axis
-        step = tf.maximum(at, 0)
-        row = step // wide
-        x, y = self._corner[:, :1] + row, self._corner[:, 1:] + step - row * wide
-        inside = (at >= 0) & mesh.inside(x, y, self._layer)
-        return self._marks(self._begins[:, :1], tf.where(inside, mesh.place(x, y), mesh.places))
+        place = self._mesh.proposed(self._met, self._given.proposals.steps(self._layer), self._layer)
+        return self._marks(self._begins[:, :1], place)
 
-    def _beside(self, cell: Tensor, value: Tensor) -> Tensor:
-        """The cells (N, places + 1) that share a side with one of `cell` (R, 2) whose `value` (R,) is not zero."""
-        sides = self._mesh.neighbours(self._mesh.beside, self._layer, cell[:, 1])
-        return self._marks(cell[:, :1] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
+    def _beside(self, cell: Cells, value: Tensor) -> Tensor:
+        """The cells (N, places + 1) that share a side with one of the cells whose `value` (R,) is not zero."""
+        sides = self._mesh.neighbours(self._mesh.beside, self._layer, cell.place)
+        return self._marks(cell.shower[:, None] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
 
     def _marks(self, begin: Tensor, place: Tensor) -> Tensor:
         """Which cells (N, places + 1) are among `place` (R, F) of the showers that `begin` (R, 1); `places` is none."""
@@ -147,8 +158,8 @@ class LayerDrawing:
         marks = tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, self._showers * self._wide)
         return tf.reshape(marks > 0, [-1, self._wide])
 
-    def _chosen(self, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Cells (R, 2), shower and place: those that the axes meet, and those in `mask` (N, places + 1).
+    def _chosen(self, mask: Tensor) -> tuple[Cells, Tensor, Tensor]:
+        """R cells: those that the axes meet, and those in `mask` (N, places + 1).
 
         Also which of them are meant, (R,), and which showers (N,) have all of theirs among these: with a capacity the
         last ones may not.
@@ -160,18 +171,18 @@ class LayerDrawing:
             # each cell goes to the row of its number; to search for the cell of each row costs XLA rows times cells
             row = tf.where(flat, tf.minimum(counted - 1, room), room)
             cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
-            cell = tf.stack([cell // self._wide, cell % self._wide], 1)
             meant, fits = tf.range(room) < counted[-1], tf.reshape(counted, tf.shape(mask))[:, -1] <= room
         else:
-            cell = tf.cast(tf.where(mask), tf.int32)
-            meant, fits = tf.ones_like(cell[:, 0], tf.bool), tf.ones_like(mask[:, 0])
-        return tf.concat([self._middle, cell], 0), tf.concat([tf.zeros([showers], tf.bool), meant], 0), fits
+            cell = tf.cast(tf.where(tf.reshape(mask, [-1]))[:, 0], tf.int32)
+            meant, fits = tf.ones_like(cell, tf.bool), tf.ones_like(mask[:, 0])
+        shower = cell // self._wide
+        chosen = Cells(shower, cell - shower * self._wide)
+        return self._middle.and_then(chosen), tf.concat([tf.zeros([showers], tf.bool), meant], 0), fits
 
     def _deposits(
-        self, name: str, cell: Tensor, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor,
-        energy: Tensor,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Cells (R', 2) and deposits (R',) of those of the cells `cell` (R, 2) that are hit; contexts are `given`.
+        self, name: str, cell: Cells, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor, energy: Tensor
+    ) -> tuple[Cells, Tensor]:
+        """Cells and deposits (R',) of those of the R cells that are hit; contexts are `given`.
 
         `proposed` (R,) are the chances that they were looked at, infinite for those that cannot be hit. The deposits of
         a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
@@ -180,20 +191,22 @@ class LayerDrawing:
         numbers = self._numbers[2 if odd else 1]
         number = self._number(name, given, energy, numbers)
         contexts = normalised(with_count(given, number, energy), self._store, odd=odd)
-        hidden = density.hidden(known, tf.gather(density.of_layers(contexts), cell[:, 0]))
-        priors = cells.prior(self._given.priors, self._layer, radius)
-        chance = tf.minimum(logistic(density.log_odds(hidden, priors[:, 0])) / proposed, 1.0)
-        usual, is_hit = priors[:, 1], hit(chance, cell[:, 0], number, self._of_cell(cell, 0, 1)[:, 0], numbers[:, 2])
+        hidden = density.hidden(known, tf.gather(density.of_layers(contexts), cell.shower))
+        usual_odds, usual = cells.priors(self._given.priors, self._layer, radius)
+        chance = tf.minimum(logistic(density.log_odds(hidden, usual_odds)) / proposed, 1.0)
+        uniform = self._uniform(cell, self._counted(cell)[:, None])[:, 0]
+        is_hit = hit(chance, cell.shower, number, uniform, numbers[:, 2])
         if not self._given.capacity:
-            rows = tf.concat([tf.range(self._showers), tf.cast(tf.where(is_hit)[:, 0], tf.int32)], 0)
-            cell, hidden, usual, is_hit = (tf.gather(each, rows) for each in (cell, hidden, usual, is_hit))
-        uniform = self._of_cell(cell, self._mesh.layers * self._mesh.places, _BLOCK)
+            rows = tf.concat([self._given.shower, tf.cast(tf.where(is_hit)[:, 0], tf.int32)], 0)
+            cell, (hidden, usual, is_hit) = cell.some(rows), (tf.gather(each, rows) for each in (hidden, usual, is_hit))
+        first = (self._counted(cell) + self._mesh.layers * self._mesh.places) * _OF_CELL
+        uniform = self._uniform(cell, first[:, None] + tf.range(_OF_CELL))
         normal = box_muller(uniform[:, 1], uniform[:, 2])[0]
         mixture: Mixture = density.log_deposit(hidden, usual)
         drawn = draw_mixture(*mixture, uniform[:, 0], normal)
-        value = tf.gather(energy, cell[:, 0]) * shares(drawn, is_hit, cell[:, 0], self._showers)
+        value = tf.gather(energy, cell.shower) * shares(drawn, is_hit, cell.shower, self._showers)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
-        return cell, scaled(value, cell[:, 0], energy, least, self._showers)
+        return cell, scaled(value, cell.shower, energy, least, self._showers)
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
@@ -202,51 +215,51 @@ class LayerDrawing:
         most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
         return tf.where(energy > 0, tf.minimum(number, most), 0.0)
 
-    def _of_cell(self, cell: Tensor, first: Any, numbers: int) -> Tensor:
-        """Uniform numbers (R, numbers) of `cell` (R, 2), of blocks of so many that begin at block `first`."""
-        block = first + self._layer * self._mesh.places + cell[:, 1]
-        return hashed_uniform(tf.gather(self._given.keys, cell[:, 0]), block, numbers)
+    def _counted(self, cell: Cells) -> Tensor:
+        """Each cell's number (R,) among those of the shower."""
+        return self._layer * self._mesh.places + cell.place
 
-    def _chance(self, cell: Tensor) -> Tensor:
+    def _uniform(self, cell: Cells, counters: Tensor) -> Tensor:
+        """Uniform numbers (R, K) of each cell's shower, by `counters` (R, K)."""
+        return hashed_uniform(tf.gather(self._given.keys, cell.shower), counters)
+
+    def _chance(self, cell: Cells) -> Tensor:
         """With which chance (R,) each cell was proposed."""
-        (rows, wide), shower = self._mesh.lattice_shape, cell[:, 0]
-        x, y = self._mesh.indices(np.arange(self._mesh.places, dtype=np.int32))
-        corner = self._corner[:, 0] * wide + self._corner[:, 1]
-        at = tf.gather(x * wide + y, cell[:, 1]) - tf.gather(corner, shower)
-        return self._given.proposals.chance(self._layer, tf.clip_by_value(at, 0, rows * wide - 1), shower)
+        at = self._mesh.lattice_place(self._met, cell.shower, cell.place)
+        return self._given.proposals.chance(self._layer, at, cell.shower)
 
-    def _known(self, cell: Tensor, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is `cells.known` of cells `cell` (R, 2): of odd ones if their `own` layer, as in `images`, is given."""
-        energy, axis, slope = tf.split(tf.gather(self._of_shower, cell[:, 0]), [2, 2, 1], 1)
-        begins = tf.gather(self._begins, cell[:, 0])
+    def _known(self, cell: Cells, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """What is `cells.known` of the cells: of odd ones if their `own` layer, as in `images`, is given."""
+        energy, axis, slope = tf.split(tf.gather(self._of_shower, cell.shower), [2, 2, 1], 1)
+        begins = tf.gather(self._begins, cell.shower)
         images = [(self._images, begins), *([] if own is None else [(own, begins[:, :1])])]
         return cells.known(
-            images, self._layer, cell[:, 1], self._store, energy=energy, axis=axis, slope=slope, odd=own is not None
+            images, self._layer, cell.place, self._store, energy=energy, axis=axis, slope=slope, odd=own is not None
         )
 
-    def _summed(self, cell: Tensor, value: Tensor) -> Tensor:
-        """SUMS (N, 12) of deposits `value` (R,) in `cell` (R, 2)."""
+    def _summed(self, cell: Cells, value: Tensor) -> Tensor:
+        """SUMS (N, 12) of deposits `value` (R,) in the cells."""
         axis = tf.pad(self._planned.axis, [[0, 0], [0, 1]])
-        away = self._mesh.of(self._mesh.where[..., :3], self._layer, cell[:, 1]) - tf.gather(axis, cell[:, 0])
+        away = self._mesh.of(self._mesh.where[..., :3], self._layer, cell.place) - tf.gather(axis, cell.shower)
         added = frame.terms(value, away, tf.gather(self._mesh.depth, self._layer), self._store)
-        return tf.math.unsorted_segment_sum(added, cell[:, 0], self._showers)
+        return tf.math.unsorted_segment_sum(added, cell.shower, self._showers)
 
-    def _image(self, cell: Tensor, value: Tensor) -> Tensor:
-        """The layer (N * (places + 1),) of deposits `value` (R,) in `cell` (R, 2)."""
-        at = cell[:, 0] * self._wide + cell[:, 1]
+    def _image(self, cell: Cells, value: Tensor) -> Tensor:
+        """The layer (N * (places + 1),) of deposits `value` (R,) in the cells."""
+        at = cell.shower * self._wide + cell.place
         return tf.math.unsorted_segment_sum(value, at, self._showers * self._wide)
 
-    def _drawn(self, cell: Tensor, value: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _drawn(self, cell: Cells, value: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What `draw` gives: deposits scaled to the layer's energy, on the axis where no cell was hit."""
         mesh, energy = self._mesh, self._planned.energy
-        value = scaled(value, cell[:, 0], energy, self._store["least"], self._showers)
-        deposited = tf.math.unsorted_segment_sum(value, cell[:, 0], self._showers)
-        cell = tf.concat([self._middle, cell], 0)
+        value = scaled(value, cell.shower, energy, self._store["least"], self._showers)
+        deposited = tf.math.unsorted_segment_sum(value, cell.shower, self._showers)
+        cell = self._middle.and_then(cell)
         value = tf.concat([tf.where(deposited > 0, 0.0, energy), value], 0)
         own = self._summed(cell, value)[:, None]
         sums = tf.concat([self._sums[:, :1] + own, own, self._sums[:, 1:2]], 1)
         if self._given.capacity:
-            value = tf.where(tf.gather(fits, cell[:, 0]), value, np.nan)
-        place = mesh.of(mesh.turned, tf.gather(self._given.turned, cell[:, 0]) * mesh.layers + self._layer, cell[:, 1])
-        reflected = tf.math.unsorted_segment_sum(value, cell[:, 0] * mesh.places + place, self._showers * mesh.places)
+            value = tf.where(tf.gather(fits, cell.shower), value, np.nan)
+        place = mesh.of(mesh.turned, tf.gather(self._given.turned, cell.shower) * mesh.layers + self._layer, cell.place)
+        reflected = tf.math.unsorted_segment_sum(value, cell.shower * mesh.places + place, self._showers * mesh.places)
         return self._image(cell, cells.scaled(value, self._store)), sums, reflected

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive import cells
-from training.models.autoregressive.mesh import Mesh
+from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
@@ -86,19 +86,21 @@ def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
 
 class Proposals:
     """The cells of N showers that are proposed: how many are `expected` (N, layers) to be hit, and random numbers of
-    `keys` (N, 2) decide, of which the first `taken` are others'.
+    `keys` (N, 2) decide, of which the first `taken` are others'. `static` shapes hang on no numbers.
     """
 
-    def __init__(self, constants: Any, expected: Tensor, keys: Tensor, taken: int) -> None:
+    def __init__(self, constants: Any, expected: Tensor, keys: Tensor, taken: int, *, static: bool = False) -> None:
         self._rate, self._keys = constants["rate"], keys
-        total, self._core = constants["far_total"], tf.cast(constants["core"], tf.int32)
+        mesh = constants.mesh
+        total, core = constants["far_total"], tf.cast(constants["core"], tf.int32)
         self._busy = self._how_busy(constants, expected)
-        self._far = self._drawn(tf.cast(constants["far_table"], tf.int32), total, taken // _DRAWS + 1)
-        rates = tf.gather(self._rate, tf.maximum(self._core, 0), batch_dims=1)
+        self._far = self._drawn(mesh.steps(tf.cast(constants["far_table"], tf.int32)), total, taken // _DRAWS + 1)
+        rates = tf.gather(self._rate, tf.maximum(core, 0), batch_dims=1)
         # where all the places of the core are filled, it has no room for others that are as likely
-        filled = self._rate.shape[1] > self._core.shape[1]
+        filled = self._rate.shape[1] > core.shape[1]
         self._least = _ROOM * rates[:, -1] if filled else tf.zeros_like(total)
-        self._core_rate = tf.where(self._core >= 0, rates, 0.0)
+        self._core, self._core_rate = mesh.steps(core), tf.where(core >= 0, rates, 0.0)
+        self._core_most = None if static else self._of_the_busiest()
 
     @staticmethod
     def _how_busy(constants: Any, expected: Tensor) -> Tensor:
@@ -109,10 +111,17 @@ class Proposals:
         level = tf.reduce_sum(tf.cast(busy[..., None] > LEVELS, tf.int32), -1)
         return tf.clip_by_value(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), least, most)
 
-    def places(self, layer: Tensor) -> Tensor:
-        """Places (N, ...) of the lattice about the axis in `layer`, -1 for none."""
-        core, rate = (tf.gather(table, layer) for table in (self._core, self._core_rate))
-        core = tf.where(self._in_core(rate, tf.gather(self._busy, layer, axis=1)[:, None], layer), core, -1)
+    def _of_the_busiest(self) -> Tensor:
+        """How far (layers,) the core goes in the shower in which it goes farthest."""
+        busy = tf.reduce_max(self._busy, 0)[:, None]
+        within = (self._core_rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (self._core_rate > self._least[:, None])
+        return tf.reduce_max(tf.where(within, tf.range(1, self._core.shape[1] + 1), 0), 1)
+
+    def steps(self, layer: Tensor) -> Tensor:
+        """The places (N, ...) of the lattice about the axis that are proposed in `layer`, as `Mesh.steps`."""
+        most = None if self._core_most is None else tf.gather(self._core_most, layer)
+        core, rate = (tf.gather(table, layer)[:most] for table in (self._core, self._core_rate))
+        core = tf.where(self._in_core(rate, tf.gather(self._busy, layer, axis=1)[:, None], layer), core, NOWHERE)
         return tf.concat([tf.gather(self._far, layer, axis=1), core], 1)
 
     def chance(self, layer: Tensor, place: Tensor, shower: Tensor) -> Tensor:
@@ -131,8 +140,9 @@ class Proposals:
         """What is proposed beside the core, (N, layers, draws), by random numbers from block `first` on."""
         layers, entries = table.shape
         often = self._busy * total / _DRAWS  # the chance that a draw proposes a cell
-        drawn = hashed_uniform(self._keys[:, None], tf.range(layers) + first, _DRAWS)
+        counters = (tf.range(layers)[:, None] + first) * _DRAWS + tf.range(_DRAWS)
+        drawn = hashed_uniform(self._keys[:, None], counters)
         drawn /= tf.maximum(often, 1e-9)[..., None]
         entry = tf.cast(tf.minimum(drawn, 1.0) * entries, tf.int32)
         entry = tf.minimum(entry, entries - 1) + tf.range(layers)[:, None] * entries
-        return tf.where(drawn < 1, tf.gather(tf.reshape(table, [-1]), entry), -1)
+        return tf.where(drawn < 1, tf.gather(tf.reshape(table, [-1]), entry), NOWHERE)

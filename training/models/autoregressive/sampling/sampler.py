@@ -55,6 +55,6 @@ class Sampler:
             return layer + 1, tf.concat([image, before], 0), sums, deposits.write(layer, turned)
 
         state = (tf.constant(0), empty, none, deposits)
-        *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state, maximum_iterations=mesh.layers)
+        *_, deposits = tf.while_loop(lambda layer, *_: layer < mesh.layers, step, state)
         cells = tf.reshape(deposits.stack(), [mesh.layers, showers, mesh.places])
         return tf.reshape(tf.transpose(cells, [1, 2, 0]), [showers, *mesh.geometry.shape])

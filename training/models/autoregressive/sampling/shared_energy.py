@@ -57,32 +57,29 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     than have a chance, all these are.
     """
     chance = tf.where(chance > 0, tf.clip_by_value(chance, _RAREST, _SUREST), 0.0)
-    missed, factor, showers = 1 - chance, tf.ones_like(number), tf.size(number)
+    missed, odds, factor, showers = 1 - chance, chance, 1.0, tf.size(number)
     for _ in range(_NEWTON_STEPS):
-        likely = _with_odds(chance * tf.gather(factor, shower), missed)
+        likely = odds / (odds + missed)
         expected, variance = _sums(shower, showers, likely, likely * (1 - likely))
         factor *= tf.exp(tf.clip_by_value((number - expected) / (variance + 1e-3), -_MOST_SHIFT, _MOST_SHIFT))
-    likely = tf.cast(_with_odds(chance * tf.gather(factor, shower), missed), tf.float64)
+        odds = chance * tf.gather(factor, shower)
+    likely = tf.cast(odds / (odds + missed), tf.float64)
     (expected,) = _sums(shower, showers, likely)
     likely *= tf.gather(tf.math.divide_no_nan(tf.cast(number, tf.float64), expected), shower)
     # doubles hold shower, random number and row in one number
-    rows = tf.cast(tf.range(tf.size(shower)), tf.float64)
-    order = tf.argsort(tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + rows * 2.0**-45)
+    rows = tf.size(shower)
+    place = tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + tf.cast(tf.range(rows), tf.float64) * 2.0**-45
+    order = tf.math.top_k(-place, rows).indices
     own = tf.gather(likely, order)
     # each shower's sum is a whole number, so that one sum serves all
     end = tf.cumsum(own) + tf.cast(tf.gather(start, tf.gather(shower, order)), tf.float64) + 2.0**-25
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
-    return tf.math.unsorted_segment_sum(crossed, order, tf.size(order)) > 0
+    return tf.math.unsorted_segment_sum(crossed, order, rows) > 0
 
 
 def logistic(logit: Tensor) -> Tensor:
     """The chance (...) of a `logit` (...), exact for small ones too: the sigmoid of ONNX Runtime is not."""
     return 1 / (1 + tf.exp(-logit))
-
-
-def _with_odds(hit: Tensor, missed: Tensor) -> Tensor:
-    """The chance (R,) whose odds are `hit` to `missed`, (R,) each."""
-    return hit / (hit + missed)
 
 
 def _sums(shower: Tensor, showers: Any, *columns: Tensor) -> list[Tensor]:

@@ -70,7 +70,7 @@ def drawn_presence(density: TotalsDensity, labels: Tensor, prior: Tensor, choice
         return k + 1, missed - empty[:, None] * tf.gather(tf.eye(layers), k)
 
     start = (tf.constant(0), tf.zeros_like(choice))
-    present = 1 + tf.while_loop(lambda k, _: k < layers, step, start, maximum_iterations=layers)[1]
+    present = 1 + tf.while_loop(lambda k, _: k < layers, step, start)[1]
     none = tf.cast(tf.reduce_sum(present, 1, keepdims=True) == 0, tf.float32)
     return present + none * tf.one_hot(0, layers)
 
@@ -98,13 +98,12 @@ def drawn_totals(
         return k + 1, drawn, share + held[:, None] * tf.gather(tf.eye(density.layers_seen), k), left - held
 
     start = (tf.constant(0), tf.zeros_like(noise), tf.zeros_like(present), tf.ones_like(present[:, 0]))
-    k, drawn, share, left = tf.while_loop(lambda k, *_: k < first, of_layer, start, maximum_iterations=first)
+    k, drawn, share, left = tf.while_loop(lambda k, *_: k < first, of_layer, start)
     told = density.told(drawn, tf.concat([share[:, :-1], left[:, None]], 1), labels)
     return tf.while_loop(
         lambda k, _: k < density.totals,
         lambda k, drawn: (k + 1, draw(k, drawn, density.of_others(drawn, told, k[None]))),
         (k, drawn),
-        maximum_iterations=density.totals - first,
     )[1]
 
 

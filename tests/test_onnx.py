@@ -1,0 +1,96 @@
+"""ONNX graphs of small functions give what NumPy gives, by the operations that ONNX Runtime is fast in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from training.onnx.graph import converted
+from training.onnx.shapes import bodies
+
+
+def _converted(function: Callable[..., tf.Tensor], *specs: tf.TensorSpec) -> Any:
+    """The ONNX model of a `function`, whose output is called so."""
+    traced = tf.function(lambda *given: {"output": function(*given)}, input_signature=specs, autograph=False)
+    return converted(traced, 18)
+
+
+def _found(model: Any, **given: Any) -> Any:
+    """What a `model` gives, and the names of its operations, without those that only name things."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(["output"], given)[0]
+
+
+def _operations(graph: Any) -> list[str]:
+    inner = [name for body in bodies(graph.node) for name in _operations(body)]
+    return [node.op_type for node in graph.node if node.op_type not in ("Identity", "Reshape")] + inner
+
+
+def test_doubles_are_sorted_as_doubles() -> None:
+    """They differ by less than float32 knows: they are the order of the cells of many showers."""
+    model = _converted(tf.argsort, tf.TensorSpec([None], tf.float64, "numbers"))
+    numbers = 255 + np.random.default_rng(1).permutation(200) * 2.0**-30
+    np.testing.assert_array_equal(_found(model, numbers=numbers), np.argsort(numbers))
+
+
+_COLUMN = np.random.default_rng(2).normal(size=(7, 1)).astype(np.float32)
+_FALLS = np.array([-1.5, 0.25, 3], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected", "operations"),
+    [
+        (lambda column: 2.5 - column, 2.5 - _COLUMN, ["Sub"]),
+        (lambda column: tf.where(column > 0.5, column, 0.0), np.where(_COLUMN > 0.5, _COLUMN, 0), ["Greater", "Where"]),
+        (lambda column: column * _FALLS, _COLUMN * _FALLS, ["MatMul"]),
+        (lambda column: tf.exp(column[:, 0]), np.exp(_COLUMN[:, 0]), ["Squeeze", "Exp"]),
+        (lambda column: 1.0 + (column * _FALLS)[:, 1], 1 + _COLUMN[:, 0] * _FALLS[1], ["MatMul", "Gather", "Add"]),
+    ],
+    ids=["a number", "a number in place of others", "constants", "the only column", "one of several columns"],
+)
+def test_columns(function: Callable[[tf.Tensor], tf.Tensor], expected: Any, operations: list[str]) -> None:
+    """A number that is taken with a column has as many dimensions: otherwise ONNX Runtime takes row by row."""
+    model = _converted(function, tf.TensorSpec([None, 1], tf.float32, "column"))
+    assert _operations(model.graph) == operations
+    with_columns = [node for node in model.graph.node if node.op_type in ("Sub", "Greater", "Where")]
+    taken = {name for node in with_columns for name in node.input}
+    assert all(len(tensor.dims) == 2 for tensor in model.graph.initializer if tensor.name in taken)
+    np.testing.assert_allclose(_found(model, column=_COLUMN), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 3)])
+def test_numbers_are_gathered_one_by_one_and_rows_as_rows(shape: tuple[int, ...]) -> None:
+    """In the body of a loop too."""
+    rng = np.random.default_rng(3)
+    row, table = rng.normal(size=11).astype(np.float32), rng.normal(size=(11, 2)).astype(np.float32)
+    places = rng.integers(0, 11, shape).astype(np.int32)
+    of_places = tf.TensorSpec([None, *shape[1:]], tf.int32, "places")
+
+    def thrice(row: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        start = (0, tf.zeros_like(places, tf.float32))
+        return tf.while_loop(
+            lambda step, _: step < 3, lambda step, sum_: (step + 1, sum_ + tf.gather(row, places)), start
+        )[1]
+
+    model = _converted(thrice, tf.TensorSpec([None], tf.float32, "row"), of_places)
+    operations = _operations(model.graph)
+    assert ("GatherElements" in operations, "Gather" in operations) == (True, False)
+    np.testing.assert_allclose(_found(model, places=places, row=row), 3 * row[places], rtol=1e-6)
+    rows = _converted(tf.gather, tf.TensorSpec([None, 2], tf.float32, "table"), of_places)
+    assert _operations(rows.graph) == ["Gather"]
+    np.testing.assert_array_equal(_found(rows, table=table, places=places), table[places])
+
+
+def test_numbers_of_rows_are_not_cast_to_and_fro() -> None:
+    def sums(row: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+        return tf.math.unsorted_segment_sum(row, places, tf.size(row))
+
+    model = _converted(sums, tf.TensorSpec([None], tf.float32, "row"), tf.TensorSpec([None], tf.int32, "places"))
+    assert "Cast" not in _operations(model.graph)
+    found = _found(model, row=np.arange(4, dtype=np.float32), places=np.array([2, 0, 2, 3], np.int32))
+    np.testing.assert_array_equal(found, [1, 0, 2, 3])

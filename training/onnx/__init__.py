@@ -1,0 +1,1 @@
+"""Models as ONNX graphs that ONNX Runtime runs in little time."""
