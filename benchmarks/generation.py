@@ -19,6 +19,7 @@ import time
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -26,6 +27,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import run_command
+from calopipe.labels import PARTICLE
 from calopipe.showers.files import open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
@@ -101,13 +103,18 @@ def onnx_ms(model: Path, file: Path, repeats: int) -> dict[int, list[float]]:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session, numbers = onnxruntime.InferenceSession(file, options), np.random.default_rng(1)
-    ends = {"noise": [0.0, 1.0], **read_card(model).valid_range}
+    ends: dict[str, Any] = {"noise": [0.0, 1.0], **read_card(model).valid_range}
     found: dict[int, list[float]] = {}
     for batch in (1, 64):
         times = []
         for _ in range(repeats + 1):
-            uniform = {taken.name: numbers.random((batch, *taken.shape[1:])) for taken in session.get_inputs()}
-            given = {name: np.interp(of, (0, 1), ends[name]).astype(np.float32) for name, of in uniform.items()}
+            given: dict[str, Any] = {}
+            for name, shape in ((taken.name, (batch, *taken.shape[1:])) for taken in session.get_inputs()):
+                if name == PARTICLE:
+                    given[name] = numbers.choice(ends[name], shape).astype(np.int32)
+                else:
+                    low, high = ends[name]
+                    given[name] = (low + (high - low) * numbers.random(shape)).astype(np.float32)
             began = time.process_time()
             session.run(None, given)
             times.append((time.process_time() - began) / batch * 1e3)

@@ -114,7 +114,8 @@ CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, in
 
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void affine_here(const Dense& layer, const float* in, int step, const float* bias, float* out) {
-  product<lanes, rows, columns>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, step, bias, out);
+  const float* begin = bias ? bias : layer.bias.data();
+  product<lanes, rows, columns>(layer.kernel.data(), layer.wide, nullptr, layer.inputs, in, step, begin, out);
 }
 
 template <int lanes, int columns>
@@ -126,7 +127,7 @@ CALOPIPE_INLINE void features_here(const Dense& first, const std::vector<Dense>&
   product<lanes, kRows, columns>(first.kernel.data(), wide, which, count, values, first.inputs, begin, hidden);
   silu_here<lanes>(hidden, hidden, all, false);
   for (const Dense& layer : others) {
-    affine_here<lanes, kRows, columns>(layer, hidden, wide, layer.bias.data(), more);
+    affine_here<lanes, kRows, columns>(layer, hidden, wide, nullptr, more);
     silu_here<lanes>(hidden, more, all, true);
   }
 }
@@ -185,14 +186,13 @@ const Processor processor = __builtin_cpu_supports("avx512f") && __builtin_cpu_s
 }  // namespace
 
 CALOPIPE_VERSIONS(void, affine, (const Dense& layer, const float* in, float* out, const float* bias),
-                  (layer, in, out, bias), (affine_here<16, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)),
-                  (affine_here<8, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)),
-                  (affine_here<4, 1, 8>(layer, in, 0, bias ? bias : layer.bias.data(), out)))
+                  (layer, in, out, bias), (affine_here<16, 1, 8>(layer, in, 0, bias, out)),
+                  (affine_here<8, 1, 8>(layer, in, 0, bias, out)), (affine_here<4, 1, 8>(layer, in, 0, bias, out)))
 
 CALOPIPE_VERSIONS(void, affine_of_rows, (const Dense& layer, const float* in, float* out), (layer, in, out),
-                  (affine_here<16, kRows, 4>(layer, in, layer.inputs, layer.bias.data(), out)),
-                  (affine_here<8, kRows, 2>(layer, in, layer.inputs, layer.bias.data(), out)),
-                  (affine_here<4, kRows, 2>(layer, in, layer.inputs, layer.bias.data(), out)))
+                  (affine_here<16, kRows, 4>(layer, in, layer.inputs, nullptr, out)),
+                  (affine_here<8, kRows, 2>(layer, in, layer.inputs, nullptr, out)),
+                  (affine_here<4, kRows, 2>(layer, in, layer.inputs, nullptr, out)))
 
 CALOPIPE_VERSIONS(void, silu, (float* values, int count), (values, count), silu_here<16>(values, values, count, false),
                   silu_here<8>(values, values, count, false), silu_here<4>(values, values, count, false))

@@ -88,7 +88,8 @@ float Proposals::chance(const LayerFrame& frame, int place) const {
   const float rate = of_.rate[size(frame.layer * mesh_.lattice_places() + at)];
   if (in_core(rate)) return 1;
   double missed = 1 - static_cast<double>(std::min(busy_ * rate / kDraws, 0.5f));
-  for (int draws = 1; draws < kDraws; draws *= 2) missed *= missed;  // by all of them, which are a power of 2
+  static_assert((kDraws & (kDraws - 1)) == 0);  // so that squares come to all of them
+  for (int draws = 1; draws < kDraws; draws *= 2) missed *= missed;
   return static_cast<float>(1 - missed);
 }
 
