@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,14 +18,7 @@ _ELEMENTWISE = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "Max",
     "Min", "Mul", "Or", "Sub", "Where",
 )  # fmt: skip
-_FLOAT, _INT32, _INT64 = 1, 6, 7  # of ONNX's numbers of types
-
-
-class _Kind(NamedTuple):
-    """ONNX's number of a tensor's type, and its dimensions, -1 where they are not known."""
-
-    dtype: int
-    dimensions: tuple[int, ...]
+_Shape = tuple[int, ...]  # -1 where a dimension is not known
 
 
 def fit_shapes(model: Any) -> None:
@@ -49,38 +42,32 @@ def replace(list_: Any, others: Sequence[Any]) -> None:
 
 
 class _Fitting:
-    """The operations of a `graph`, whose shapes `inferred` has; `kinds` and `constants` are of the graphs around it."""
+    """A `graph`, whose shapes `inferred` has; `shapes` and `constants` are of the graphs around it."""
 
-    def __init__(self, graph: Any, inferred: Any, kinds: Mapping[str, _Kind], constants: Mapping[str, Any]) -> None:
+    def __init__(self, graph: Any, inferred: Any, shapes: Mapping[str, _Shape], constants: Mapping[str, Any]) -> None:
         self._graph, self._inferred = graph, inferred
-        self._kinds = {**kinds, **dict(_kinds(inferred))}
+        self._shapes = {**shapes, **dict(_shapes(inferred))}
         self._constants = {**constants, **{tensor.name: tensor for tensor in graph.initializer}}
-        self._made = {name: node for node in graph.node for name in node.output}
         self._new: dict[str, Any] = {}
 
     def fit(self) -> None:
         nodes = [each for node in self._graph.node for each in self._fitted(node)]
         for body, inferred in zip(bodies(self._graph.node), bodies(self._inferred.node), strict=True):
-            _Fitting(body, inferred, self._kinds, self._constants).fit()
+            _Fitting(body, inferred, self._shapes, self._constants).fit()
         replace(self._graph.node, nodes)
         self._graph.initializer.extend(self._new.values())
 
     def _fitted(self, node: Any) -> list[Any]:
         """The operations in place of one, which may be itself, changed."""
-        known = [self._kinds.get(name) for name in node.input]
-        shapes = [kind.dimensions for kind in known if kind]
-        if len(shapes) == len(known):
+        shapes = [self._shapes[name] for name in node.input if name in self._shapes]
+        if len(shapes) == len(node.input):
             if node.op_type in _ELEMENTWISE:
                 self._give_ranks(node, shapes)
-            if node.op_type == "Mul":
-                self._multiply_matrices(node, shapes)
-            if node.op_type == "Cast":
-                self._cast_once(node)
             if node.op_type == "Gather":
                 return self._gathered(node, *shapes)
         return [node]
 
-    def _give_ranks(self, node: Any, shapes: Sequence[tuple[int, ...]]) -> None:
+    def _give_ranks(self, node: Any, shapes: Sequence[_Shape]) -> None:
         """Let single numbers that are taken with columns (..., 1) have as many dimensions as these."""
         rank = max(map(len, shapes))
         if rank < 2 or any(shape and (len(shape) < rank or shape[-1] != 1) for shape in shapes):
@@ -89,24 +76,7 @@ class _Fitting:
             if not shape and node.input[place] in self._constants:
                 node.input[place] = self._reshaped(node.input[place], [1] * rank)
 
-    def _multiply_matrices(self, node: Any, shapes: Sequence[tuple[int, ...]]) -> None:
-        """Let a column (R, 1) times several constants be a product of matrices, of a term each."""
-        column, row = shapes
-        constant = self._constants.get(node.input[1])
-        if constant is None or constant.data_type != _FLOAT or len(row) != 1 or len(column) != 2 or column[1] != 1:
-            return
-        node.op_type, node.input[1] = "MatMul", self._reshaped(node.input[1], [1, *row])
-
-    def _cast_once(self, node: Any) -> None:
-        """Take a number of rows, which ONNX counts in int64, as it was before it became TensorFlow's int32."""
-        earlier = self._made.get(node.input[0])
-        if earlier is not None and earlier.op_type == "Cast" and earlier.input[0] in self._kinds:
-            types = self._kinds[earlier.input[0]].dtype, earlier.attribute[0].i, node.attribute[0].i
-            if types == (_INT64, _INT32, _INT64):
-                node.op_type, node.input[0] = "Identity", earlier.input[0]
-                del node.attribute[:]
-
-    def _gathered(self, node: Any, row: tuple[int, ...], wanted: tuple[int, ...]) -> list[Any]:
+    def _gathered(self, node: Any, row: _Shape, wanted: _Shape) -> list[Any]:
         """The operations in place of one that takes the only column of a table, or numbers (...) from a row."""
         from onnx import helper  # noqa: PLC0415
 
@@ -140,11 +110,10 @@ class _Fitting:
         return name
 
 
-def _kinds(inferred: Any) -> Iterator[tuple[str, _Kind]]:
+def _shapes(inferred: Any) -> Iterator[tuple[str, _Shape]]:
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
-        held = value.type.tensor_type
-        if held.HasField("shape"):
-            dimensions = (each.dim_value if each.HasField("dim_value") else -1 for each in held.shape.dim)
-            yield value.name, _Kind(held.elem_type, tuple(dimensions))
+        if value.type.tensor_type.HasField("shape"):
+            dimensions = value.type.tensor_type.shape.dim
+            yield value.name, tuple(each.dim_value if each.HasField("dim_value") else -1 for each in dimensions)
     for tensor in inferred.initializer:
-        yield tensor.name, _Kind(tensor.data_type, tuple(tensor.dims))
+        yield tensor.name, tuple(tensor.dims)
