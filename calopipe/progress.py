@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
 from calopipe.mirror import told
@@ -61,6 +62,11 @@ class _Lines:
 
 
 def _write_line(stream: TextIO, mark: str, text: str) -> None:
-    """Write the line in one piece, so that output of other threads comes before or after it."""
-    stream.write(f"{mark if VIEWED in os.environ else ''}{text}\n")
-    stream.flush()
+    """Write the line in one piece, so that output of other threads comes before or after it.
+
+    A process that shows the output may be gone, after Ctrl-C; what it showed goes on, and saves.
+    """
+    viewed = VIEWED in os.environ
+    with suppress(*(BrokenPipeError,) * viewed):
+        stream.write(f"{mark if viewed else ''}{text}\n")
+        stream.flush()

@@ -20,13 +20,14 @@ def _converted(function: Callable[..., tf.Tensor], *specs: tf.TensorSpec) -> Any
 
 
 def _found(model: Any, **given: Any) -> Any:
-    """What a `model` gives, and the names of its operations, without those that only name things."""
+    """What a `model` gives."""
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(["output"], given)[0]
 
 
 def _operations(graph: Any) -> list[str]:
+    """Its operations and those of its loops, but for those that give what they take, perhaps in another shape."""
     inner = [name for body in bodies(graph.node) for name in _operations(body)]
     return [node.op_type for node in graph.node if node.op_type not in ("Identity", "Reshape")] + inner
 
@@ -57,9 +58,9 @@ def test_columns(function: Callable[[tf.Tensor], tf.Tensor], expected: Any, oper
     """A number that is taken with a column has as many dimensions: otherwise ONNX Runtime takes row by row."""
     model = _converted(function, tf.TensorSpec([None, 1], tf.float32, "column"))
     assert _operations(model.graph) == operations
-    with_columns = [node for node in model.graph.node if node.op_type in ("Sub", "Greater", "Where")]
-    taken = {name for node in with_columns for name in node.input}
-    assert all(len(tensor.dims) == 2 for tensor in model.graph.initializer if tensor.name in taken)
+    taken = {name for node in model.graph.node if node.op_type in ("Sub", "Greater", "Where") for name in node.input}
+    ranks = [len(tensor.dims) for tensor in model.graph.initializer if tensor.name in taken]
+    assert ranks == [2] * len(set(operations) & {"Sub", "Greater", "Where"})
     np.testing.assert_allclose(_found(model, column=_COLUMN), expected, rtol=1e-6)
 
 
@@ -84,3 +85,19 @@ def test_numbers_are_gathered_one_by_one_and_rows_as_rows(shape: tuple[int, ...]
     rows = _converted(tf.gather, tf.TensorSpec([None, 2], tf.float32, "table"), of_places)
     assert _operations(rows.graph) == ["Gather"]
     np.testing.assert_array_equal(_found(rows, table=table, places=places), table[places])
+
+
+def test_loops_that_hand_on_what_does_not_change() -> None:
+    """To another state too, and to a branch after the loop."""
+
+    def function(row: tf.Tensor) -> tf.Tensor:
+        _, same, other = tf.while_loop(
+            lambda step, *_: step < 3, lambda step, one, _: (step + 1, one, one), (0, row, -row)
+        )
+        return tf.cond(tf.reduce_sum(other) > 0, lambda: same + other, lambda: same * 3.0)
+
+    row = np.random.default_rng(4).normal(size=5).astype(np.float32)
+    model = _converted(function, tf.TensorSpec([5], tf.float32, "row"))
+    for numbers in (row, -row):
+        expected = 2 * numbers if numbers.sum() > 0 else numbers * 3
+        np.testing.assert_allclose(_found(model, row=numbers), expected, rtol=1e-6)

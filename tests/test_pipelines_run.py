@@ -369,9 +369,14 @@ if "--function_to_execute" in sys.orig_argv:
 """
 
 
-@pytest.mark.parametrize("deaf", [(), (int(signal.SIGINT), int(signal.SIGHUP))], ids=["hears", "deaf"])
+_DEAF = (int(signal.SIGINT), int(signal.SIGHUP))
+
+
+@pytest.mark.parametrize(
+    ("deaf", "interrupts"), [((), 1), (_DEAF, 1), (_DEAF, 2)], ids=["hears", "deaf", "deaf and interrupted twice"]
+)
 def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which_leaves_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: tuple[int, ...]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: tuple[int, ...], interrupts: int
 ) -> None:
     make_file(tmp_path / "a.h5", events=120)
     (tmp_path / "sitecustomize.py").write_text(ENDLESS.format(deaf=deaf))
@@ -388,8 +393,11 @@ def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which
             main(arguments)
         assert len([*where.glob("logs/*.log")]) == 1
         while not (tmp_path / "begun").exists():
+            assert process.poll() is None
             time.sleep(0.01)
-        os.write(terminal, b"\x03")
+        for _ in range(interrupts):
+            os.write(terminal, b"\x03")
+            time.sleep(1)
         written += drawn(terminal)
     assert process.returncode == 130
     *_, stopped, told, end = screen(written)

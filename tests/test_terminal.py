@@ -64,3 +64,27 @@ assert tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(1.0) == 2
 """
     told = _run("-c", program, TF_CPP_MIN_LOG_LEVEL="0").stderr.decode()
     assert _CHATTER.search(told), told
+
+
+# Its output is a pipe that nobody reads any more.
+UNREAD = """
+import os, sys
+from calopipe.progress import say
+reader, writer = os.pipe()
+os.dup2(writer, 1)
+os.close(reader)
+os.close(writer)
+say("one")
+say("another")
+os.write(2, b"went on")
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("viewed", [True, False])
+def test_a_step_goes_on_when_its_run_does_not_read_any_more(viewed: bool) -> None:
+    """As after Ctrl-C, when a training is to save. Other commands end, as programs before `head` do."""
+    others = {name: value for name, value in os.environ.items() if name != "CALOPIPE_VIEWED"}
+    environment = others | ({"CALOPIPE_VIEWED": "1"} if viewed else {})
+    done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, check=False, env=environment)
+    assert (done.stderr == b"went on", b"BrokenPipeError" in done.stderr) == (viewed, not viewed)

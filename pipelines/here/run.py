@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -42,7 +42,8 @@ _PERCENT = re.compile(r"(\d+)%")
 _NAME_COLUMNS, _BAR_COLUMNS = 12, 20
 _LINES_OF_A_FAILURE = 15
 _CLEAR_LINE = "\r\x1b[K"
-_INTERRUPTED_S = 5.0  # that a step which was interrupted may take before it gets SIGTERM, after which trainings end too
+# That a step may take after Ctrl-C before it gets SIGTERM, by which trainings save too; and after SIGTERM.
+_INTERRUPTED_S, _TERMINATED_S = 5.0, 60.0
 
 
 def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: bool, name: str = SHOWERS) -> None:
@@ -86,14 +87,20 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
 
 
 def _end_steps() -> None:
-    """Wait for the step that runs, which has had Ctrl-C too; end it if it goes on.
+    """Wait for the step that runs, which has had Ctrl-C too; end it if it goes on, or at a second Ctrl-C.
 
     kfp does not wait, and a step that was about to start may not have got the signal.
     """
-    _, going = psutil.wait_procs(psutil.Process().children(recursive=True), _INTERRUPTED_S)
+    going = psutil.Process().children(recursive=True)  # kfp starts a shell, which starts the step
+    try:
+        _, going = psutil.wait_procs(going, _INTERRUPTED_S)
+    finally:
+        for process in going:
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
+    _, going = psutil.wait_procs(going, _TERMINATED_S)
     for process in going:
-        process.terminate()
-    psutil.wait_procs(going)
+        process.kill()
 
 
 def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:

@@ -65,11 +65,14 @@ def _take_from_around(graph: Any) -> None:
     constants = {tensor.name: tensor for tensor in graph.initializer}
     for node in graph.node:
         node.input[:] = [renamed.get(name, name) for name in node.input]
+        for body in bodies([node]):
+            _rename(body, renamed)
         for body in bodies([node]) if node.op_type == "Loop" else ():
             same = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
             for state in range(len(node.input) - 1, 1, -1):  # the first two inputs of both count and go on
                 inside, given = body.input[state].name, body.output[state - 1].name
-                if same.get(given, given) == inside:
+                handed_on = [output.name for output in body.output].count(inside) > (given == inside)  # as another
+                if same.get(given, given) == inside and not handed_on:
                     if node.input[state] in constants:
                         body.initializer.append(constants[node.input[state]])
                         body.initializer[-1].name = inside

@@ -118,7 +118,8 @@ def known(
     `slope` (R, 1).
     """
     mesh, number = constants.mesh, len(AROUND)
-    told, tables = [], np.split(mesh.told[odd], [number * first.shape[1] for _, first in images[:-1]], -1)
+    told, widths = [], [number * first.shape[1] for _, first in images]
+    tables = np.split(mesh.told[odd], np.cumsum(widths)[:-1], -1)
     for (image, first), table in zip(images, tables, strict=True):
         around = tf.reshape(mesh.neighbours(table, layer, place), [-1, first.shape[1], number])
         around = tf.reshape(around + first[:, :, None], [-1])

@@ -227,8 +227,8 @@ class Mesh:
         (n, m), (rows, wide) = self.shape, self.lattice_shape
         first, second = np.arange(-rows, n + rows)[:, None], np.arange(-wide, m + wide)
         place = np.where((first >= 0) & (first < n) & (second >= 0) & (second < m), first * m + second, self.places)
-        exists, kind = np.unique(self.exists, axis=0, return_inverse=True)
-        exists = np.pad(exists, ((0, 0), (0, 1)))
+        _, first_alike, kind = np.unique([row.tobytes() for row in self.exists], return_index=True, return_inverse=True)
+        exists = np.pad(self.exists[first_alike], ((0, 0), (0, 1)))
         reached = np.where(exists[:, place.reshape(-1)], place.reshape(-1), self.places)
         return reached.astype(np.int32), kind.reshape(-1).astype(np.int32)
 

@@ -37,7 +37,7 @@ class Given(NamedTuple):
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
     12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
 
-    `shower` (N,) counts the showers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
+    `shower` (N,) are their numbers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
     layers) places of those nearest to them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`).
     `priors` are tables of them.
     """
