@@ -87,17 +87,24 @@ def test_numbers_are_gathered_one_by_one_and_rows_as_rows(shape: tuple[int, ...]
     np.testing.assert_array_equal(_found(rows, table=table, places=places), table[places])
 
 
-def test_loops_that_hand_on_what_does_not_change() -> None:
-    """To another state too, and to a branch after the loop."""
-
+def test_a_loop_that_hands_on_to_another_state_what_it_does_not_change() -> None:
     def function(row: tf.Tensor) -> tf.Tensor:
-        _, same, other = tf.while_loop(
-            lambda step, *_: step < 3, lambda step, one, _: (step + 1, one, one), (0, row, -row)
+        return tf.while_loop(lambda step, *_: step < 3, lambda step, one, _: (step + 1, one, one), (0, row, -row))[2]
+
+    row = np.random.default_rng(4).normal(size=5).astype(np.float32)
+    np.testing.assert_array_equal(_found(_converted(function, tf.TensorSpec([5], tf.float32, "row")), row=row), row)
+
+
+def test_a_branch_after_a_loop_that_takes_what_the_loop_does_not_change() -> None:
+    def function(row: tf.Tensor) -> tf.Tensor:
+        start = (0, row, tf.reduce_sum(row))
+        _, same, sum_ = tf.while_loop(
+            lambda step, *_: step < 3, lambda step, same, sum_: (step + 1, same, sum_ + same[0]), start
         )
-        return tf.cond(tf.reduce_sum(other) > 0, lambda: same + other, lambda: same * 3.0)
+        return tf.cond(sum_ > 0, lambda: same * 2.0, lambda: same * 3.0)
 
     row = np.random.default_rng(4).normal(size=5).astype(np.float32)
     model = _converted(function, tf.TensorSpec([5], tf.float32, "row"))
     for numbers in (row, -row):
-        expected = 2 * numbers if numbers.sum() > 0 else numbers * 3
-        np.testing.assert_allclose(_found(model, row=numbers), expected, rtol=1e-6)
+        factor = 2 if numbers.sum() + 3 * numbers[0] > 0 else 3
+        np.testing.assert_allclose(_found(model, row=numbers), factor * numbers, rtol=1e-6)
