@@ -15,7 +15,7 @@ from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
-from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shares
+from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shared, scores
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
 from training.models.base import Batch
@@ -226,12 +226,13 @@ def test_the_likelihood_of_some_cells_is_that_of_all(model: Autoregressive, colo
         hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
         usual_odds, usual = cells.priors(cells.prior_tables(model._store), where[:, 3], radius)
         odds = density.log_odds(hidden, usual_odds)
-        return odds.numpy().astype(np.float64), density.log_deposit(hidden, usual)
+        return odds.numpy().astype(np.float64), density.score(hidden, usual)
 
     odds, mixture = of_cells(hits)
     of_empty, _ = of_cells(_empty_cells(one, colour))
-    value = tf.constant(np.log(image[tuple(hits[:, 1:].T)]), tf.float32)
-    deposits = -log_shares(value, mixture, tf.constant(hits[:, 3], tf.int32), _LAYERS).numpy().sum()
+    value = tf.constant(image[tuple(hits[:, 1:].T)], tf.float32)
+    score = scores(value, tf.constant(hits[:, 3], tf.int32), model._store["spectra"])
+    deposits = -log_shared(score, mixture, tf.constant(hits[:, 3], tf.int32), _LAYERS).numpy().sum()
     truth = {
         "occupancy": np.log1p(np.exp(-odds)).sum() + np.log1p(np.exp(of_empty)).sum(),
         "deposits": deposits,

@@ -24,7 +24,7 @@ from training.models.autoregressive.densities import (
     log_count,
     log_mixture,
     log_share,
-    log_shares,
+    log_shared,
     share_logit,
     share_of,
 )
@@ -113,7 +113,7 @@ def test_numbers_of_hits_far_from_what_is_expected_have_a_gradient() -> None:
 
 
 def _exact(logs: Any, parts: Any) -> float:
-    """log p of the ratios to the last share, over all choices of components: normal, with a variance in common."""
+    """log p of the differences to the last score, over all choices of components: normal, with a variance in common."""
     weights, means, widths = (each.astype(float) for each in parts)
     total = 0.0
     for choice in product(range(weights.shape[1]), repeat=len(logs)):
@@ -124,7 +124,7 @@ def _exact(logs: Any, parts: Any) -> float:
     return float(np.log(total))
 
 
-def test_shares_are_as_likely_as_the_ratios_of_what_they_are_in_proportion_to() -> None:
+def test_deposits_that_share_an_energy_are_as_likely_as_the_differences_of_their_scores() -> None:
     """Of groups of one to five hits, in any order of the rows, some of which do not count."""
     rng = np.random.default_rng(11)
     sizes = [1, 2, 2, 3, 5, 4, 2]
@@ -142,11 +142,11 @@ def test_shares_are_as_likely_as_the_ratios_of_what_they_are_in_proportion_to() 
     padded = [np.concatenate([each, np.zeros((3, *each.shape[1:]))])[order] for each in (logs, *parts)]
     given = [tf.constant(each, tf.float32) for each in padded]
     place = np.concatenate([group, [len(sizes)] * 3])[order].astype(np.int32)
-    found = log_shares(given[0], tuple(given[1:]), tf.constant(place), len(sizes)).numpy()
+    found = log_shared(given[0], tuple(given[1:]), tf.constant(place), len(sizes)).numpy()
     np.testing.assert_allclose(found, expected, atol=0.02)  # the integrand may have several maxima
 
 
-def test_shares_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> None:
+def test_deposits_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> None:
     """Of many hits, where the integrand is narrow, the sum over steps finds it."""
     rng = np.random.default_rng(12)
     hits = 400
@@ -157,7 +157,7 @@ def test_shares_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> No
     exact += 0.5 * np.log(2 * np.pi / (1 / variance).sum())
     mixture = [tf.Variable(each[:, None], dtype=tf.float32) for each in (np.zeros(hits), means, np.log(variance) / 2)]
     with tf.GradientTape() as tape:
-        found = log_shares(tf.constant(logs, tf.float32), tuple(mixture), tf.zeros([hits], tf.int32), 1)
+        found = log_shared(tf.constant(logs, tf.float32), tuple(mixture), tf.zeros([hits], tf.int32), 1)
     assert float(found[0]) == pytest.approx(exact, rel=1e-4)
     gradient = tape.gradient(found, mixture[1]).numpy()[:, 0]
     np.testing.assert_allclose(gradient, (logs + mean - means) / variance, rtol=1e-3, atol=1e-3)
@@ -195,16 +195,16 @@ def test_deposits_integrate_to_one_and_heads_of_zero_leave_the_prior() -> None:
     known, told = (tf.constant(rng.normal(size=(3, number)), tf.float32) for number in (7, 4))
     hidden = density.hidden(known, density.of_layers(told))
     prior = tf.constant([-3.0, 0.0, 2.0])
-    weights, means, widths = density.log_deposit(hidden, prior)
+    weights, means, widths = density.score(hidden, prior)
     for row in range(3):
         mixture = [each[row : row + 1] for each in (weights, means, widths)]
         found = np.exp(log_mixture(tf.constant(_GRID), *mixture).numpy()).astype(np.float64)
         assert np.trapezoid(found, _GRID) == pytest.approx(1, abs=2e-3)
     assert (np.abs(density.log_odds(hidden, prior) - prior) > 1e-3).any()
-    shifted = density.log_deposit(hidden, prior + 1.5)
+    shifted = density.score(hidden, prior + 1.5)
     np.testing.assert_allclose(shifted[1], means + 1.5, rtol=1e-5, atol=1e-5)
     for layer in (density._occupied, density._deposit):
         for weight in layer.trainable_weights:
             weight.assign(tf.zeros_like(weight))
     np.testing.assert_array_equal(density.log_odds(hidden, prior), prior)
-    np.testing.assert_allclose(density.log_deposit(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)
+    np.testing.assert_allclose(density.score(hidden, prior)[1], np.repeat(prior[:, None], 6, 1), atol=1e-6)

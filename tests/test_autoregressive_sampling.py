@@ -16,6 +16,7 @@ from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
 from training.models.autoregressive import cells
+from training.models.autoregressive.densities import scores
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
@@ -76,7 +77,8 @@ class _Drawn:
         dy = np.arange(_NY)[None, None] - 8 - axis[..., 1, None]
         self.radius = np.hypot(dx[..., None], dy[..., None, :]).transpose(0, 2, 3, 1)
         layer = np.broadcast_to(np.arange(LAYERS), self.radius.shape)
-        self.odds, self.log_deposit = (self._prior(model, name, layer) for name in ("odds", "log_deposit"))
+        self.odds, self.score = (self._prior(model, name, layer) for name in ("odds", "score"))
+        self.store = model._store
         middle = np.rint(axis).astype(int)
         busy = self.plan.cells.numpy() / model._store["layer_cells"].numpy()
         self.chance = self._chance(model, busy, middle)
@@ -160,9 +162,11 @@ def test_proposals_are_enough_and_much_fewer_than_the_cells(sampled: _Drawn) -> 
 
 
 def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
-    """But for the factor that gives the even cells of a layer, or the odd ones, their energy; by radius."""
-    off = np.log(np.maximum(sampled.images, 1e-9)) - sampled.log_deposit
-    off[sampled.images == 0] = np.nan
+    """But for the shift that gives the even cells of a layer, or the odd ones, their energy; by radius."""
+    hits = np.argwhere(sampled.images > 0)
+    off = np.full(sampled.images.shape, np.nan)
+    found = scores(tf.constant(sampled.images[tuple(hits.T)]), tf.constant(hits[:, 3]), sampled.store["spectra"])
+    off[tuple(hits.T)] = found - sampled.score[tuple(hits.T)]
     for colour in (sampled.odd, ~sampled.odd):
         these = colour & ~np.isnan(off)
         mean = np.where(these, off, 0).sum((1, 2)) / np.maximum(these.sum((1, 2)), 1)
@@ -238,7 +242,7 @@ def test_priors_are_read_by_linear_interpolation_in_the_radius_place() -> None:
     odds, deposit = np.random.default_rng(2).normal(size=(2, 3, cells.radius_knots(17))).astype(np.float32)
     radius = np.array([0, 0.01, 1.3, 5, 16.9, 40], np.float32)
     place = np.minimum(np.log1p(radius / 0.5) / 0.15, odds.shape[1] - 1)
-    tables = cells.prior_tables({"odds": tf.constant(odds), "log_deposit": tf.constant(deposit)})
+    tables = cells.prior_tables({"odds": tf.constant(odds), "score": tf.constant(deposit)})
     for layer in range(3):
         found = cells.priors(tables, tf.fill([6], layer), tf.constant(radius))
         for numbers, table in zip(found, (odds, deposit), strict=True):

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.interpolate import interp1d
 from scipy.optimize import brentq, least_squares
 from scipy.special import expit, logit
 
-from training.models.autoregressive.sampling.shared_energy import hit, scaled, shares
+from training.models.autoregressive.densities import SCORE_REACH, SCORES
+from training.models.autoregressive.sampling.shared_energy import deposits, hit, scaled
 
 _LEAST = np.float32(1e-6)
 
@@ -66,20 +68,38 @@ def test_chances_that_do_not_sum_to_the_number_change_by_one_factor_of_the_odds(
     np.testing.assert_allclose(found.mean(0), expit(logit(chance) + shift), atol=0.01)
 
 
+def _rising(rng: np.random.Generator) -> Any:
+    """Logarithms of energies by score, which rise steeply in some places and little in others."""
+    rise = np.interp(np.arange(SCORES), np.arange(0, 140, 10), rng.choice([0.03, 0.08, 0.2], 14))
+    return np.cumsum(rise).astype(np.float32) - 5
+
+
 @pytest.mark.parametrize("level", [0, 300, -300])
-def test_deposits_are_in_proportion_and_sum_to_the_energy(level: float) -> None:
-    """Of any number of hits, wherever their logarithms lie; and cells that are not hit have nothing."""
+def test_the_scores_of_deposits_are_moved_together_until_these_sum_to_the_energy(level: float) -> None:
+    """Of any number of hits, wherever their scores lie; and cells that are not hit have nothing."""
     rng = np.random.default_rng(3)
     shower = np.sort(rng.integers(0, 50, 400)).astype(np.int32)
-    logs, is_hit = rng.normal(-2, 2, 400).astype(np.float32), rng.random(400) < 0.8
-    logs[is_hit] += level
-    energy = rng.uniform(2, 20, 50).astype(np.float32)
+    score, is_hit = rng.normal(0, 1, 400).astype(np.float32), rng.random(400) < 0.8
+    score[is_hit] += level
+    energy, table = rng.uniform(2, 200, 50).astype(np.float32), _rising(rng)
     energy[7] = 0
-    found = shares(logs, is_hit, shower, len(energy)).numpy()
-    parts = np.where(is_hit, np.exp(logs.astype(float)), 0)
-    whole = np.bincount(shower, parts, 50)
-    np.testing.assert_allclose(found, parts / np.where(whole > 0, whole, 1)[shower], rtol=1e-4, atol=1e-30)
-    value = np.where(is_hit, found * energy[shower], 0).astype(np.float32)
+    found = deposits(score, is_hit, shower, energy, table).numpy()
+    scores = np.linspace(-SCORE_REACH, SCORE_REACH, SCORES)
+    log_value = interp1d(scores, table.astype(float), fill_value="extrapolate")
+    for number in range(50):
+        own = is_hit & (shower == number)
+        if not own.any() or energy[number] == 0:
+            continue
+
+        def values(shift: float, own: Any = own) -> Any:
+            return np.exp(log_value(score[own] - level + shift))
+
+        def missing(shift: float, values: Any = values, wanted: float = energy[number]) -> float:
+            return float(values(shift).sum() - wanted)
+
+        expected = values(brentq(missing, -9, 9))
+        np.testing.assert_allclose(found[own], expected, rtol=0.02 if own.sum() > 1 else 0.3)
+    value = np.where(is_hit, found, 0).astype(np.float32)
     exact = scaled(value, shower, energy, _LEAST, len(energy)).numpy()
     hit_at_all = np.bincount(shower, is_hit, 50) > 0
     np.testing.assert_allclose(np.bincount(shower, exact, 50)[hit_at_all], energy[hit_at_all], rtol=1e-4)

@@ -19,15 +19,15 @@ void Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const P
   sampling_.draw(chance_, shared.number, uniform_, shared.start, hits_);
   into.place.clear();
   for (const std::size_t cell : hits_) into.place.push_back(cells.places[cell]);
-  log_deposits(density, frame, cells, numbers, into.value);
-  share(into.value);
-  for (float& each : into.value) each = std::max(shared.energy * each, model_.constants.least);
+  scores(density, frame, cells, numbers, into.value);
+  deposit(model_.constants.spectra.data() + frame.layer * kScores, shared.energy, into.value);
+  for (float& each : into.value) each = std::max(each, model_.constants.least);
   scale(model_.constants, shared.energy, into.value);
 }
 
-// The logarithms of the hits' deposits, before it is known what the deposits sum to.
-void Hits::log_deposits(const CellDensity& density, const LayerFrame& frame, const Cells& cells,
-                        const HashedNumbers& numbers, Numbers& into) {
+// The scores of the hits' deposits, before it is known what the deposits sum to.
+void Hits::scores(const CellDensity& density, const LayerFrame& frame, const Cells& cells, const HashedNumbers& numbers,
+                  Numbers& into) {
   const Dense& deposit = density.deposit;
   const std::size_t inputs = size(deposit.inputs), wide = size(deposit.wide);
   const int components = deposit.outputs / 3;
@@ -42,7 +42,7 @@ void Hits::log_deposits(const CellDensity& density, const LayerFrame& frame, con
     for (std::size_t r = 0; r < rows; ++r) {
       const std::size_t cell = hits_[first + r];
       float* of_hit = outputs_.data() + r * wide;
-      const float prior = frame.prior(model_.constants.log_deposit, cells.where[cell][3]);
+      const float prior = frame.prior(model_.constants.score, cells.where[cell][3]);
       for (int k = components; k < 2 * components; ++k) of_hit[k] += prior;
       std::array<float, kBlock> drawn;
       numbers.of_hit(frame.layer, cells.places[cell], drawn.data());

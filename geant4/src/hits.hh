@@ -22,8 +22,8 @@ class Hits {
             const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 
  private:
-  void log_deposits(const CellDensity& density, const LayerFrame& frame, const Cells& cells,
-                    const HashedNumbers& numbers, Numbers& into);
+  void scores(const CellDensity& density, const LayerFrame& frame, const Cells& cells, const HashedNumbers& numbers,
+              Numbers& into);
 
   const Model::Contents& model_;
   HitSampling sampling_;

@@ -93,7 +93,8 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   into.blur_most = get("blur_most", {kOffsets});
   into.expected = get("expected", {kBudgets, layers, 8 + more});
   into.odds = get("odds", {layers, odds[1]});
-  into.log_deposit = get("log_deposit", {layers, odds[1]});
+  into.score = get("score", {layers, odds[1]});
+  into.spectra = get("spectra", {layers, kScores});
   into.layer_cells = get("layer_cells", {layers});
   into.far_total = get("far_total", {layers});
   into.rate = get("rate", {layers, lattice});

@@ -9,8 +9,11 @@
 namespace calopipe {
 namespace {
 
-constexpr int kNewtonSteps = 4;
-constexpr float kMostShift = 2.0f;
+constexpr int kNewtonSteps = 4, kShiftSteps = 3;
+constexpr float kMostShift = 2.0f, kMostStep = 1.5f, kMostApart = 3.0f;
+constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
+constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
+constexpr float kScoreReach = 4.0f, kScoreStep = 2 * kScoreReach / (kScores - 1);
 
 // The chance whose odds are `factor` times those of the chance.
 float changed(float chance, float factor) {
@@ -33,11 +36,19 @@ float factor_of_odds(const Numbers& chance, float number) {
   return found;
 }
 
+// The logarithm of the energy that has a score in a layer's `spectrum`, and how it rises with the score.
+std::pair<float, float> log_energy(const float* spectrum, float score) {
+  const float place = (score + kScoreReach) / kScoreStep;
+  const float left = place > 0 ? std::min(std::floor(place), kScores - 2.0f) : 0.0f;  // of no number too
+  const float* at = spectrum + static_cast<int>(left);
+  const float rise = at[1] - at[0];
+  return {at[0] + (place - left) * rise, rise / kScoreStep};
+}
+
 }  // namespace
 
 void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, float start,
                        std::vector<std::size_t>& hits) {
-  constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
   hits.clear();
   if (!(number > 0)) return;
   for (float& each : chance) each = each > 0 ? std::clamp(each, kRarest, kSurest) : 0.0f;
@@ -62,16 +73,32 @@ void HitSampling::draw(Numbers& chance, float number, const Numbers& uniform, fl
   std::sort(hits.begin(), hits.end());
 }
 
-void share(Numbers& logs) {
-  constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
-  float level = 0, whole = 0;
-  for (const float each : logs) level += each;
-  level /= static_cast<float>(logs.size());
-  for (float& each : logs) {
-    each = std::exp(std::clamp(each - level, -kFar, kFar));
-    whole += each;
+void deposit(const float* spectrum, float energy, Numbers& scores) {
+  float level = 0, shift = -kScoreReach;
+  for (const float each : scores) level += each;
+  level /= static_cast<float>(scores.size());
+  float squares = 0;
+  for (float& each : scores) {
+    each = std::clamp(each - level, -kFar, kFar);
+    squares += each * each;
   }
-  for (float& each : logs) each /= whole;
+  const float wanted = std::log(std::max(energy, kRarest)), hits = static_cast<float>(scores.size());
+  const float mean = wanted - std::log(hits);
+  const auto below = std::count_if(spectrum, spectrum + kScores, [&](float each) { return each < mean; });
+  shift += kScoreStep * static_cast<float>(below);
+  shift -= std::min(log_energy(spectrum, shift).second * squares / hits, kMostApart) / 2;
+  for (int step = 0; step < kShiftSteps; ++step) {
+    float total = 0, rise = 0;
+    for (const float each : scores) {
+      const auto [log_value, slope] = log_energy(spectrum, each + shift);
+      const float value = std::exp(std::clamp(log_value, -kFar, kFar));
+      total += value;
+      rise += value * slope;
+    }
+    const float by = rise != 0 ? total / rise : 0.0f;
+    shift += std::clamp((wanted - std::log(std::max(total, kRarest))) * by, -kMostStep, kMostStep);
+  }
+  for (float& each : scores) each = std::exp(std::clamp(log_energy(spectrum, each + shift).first, -kFar, kFar));
 }
 
 void scale(const Constants& of, float energy, Numbers& values) {

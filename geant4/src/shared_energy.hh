@@ -19,8 +19,9 @@ class HitSampling {
   std::vector<std::pair<float, std::uint32_t>> order_;
 };
 
-// Makes logarithms the shares that are in proportion to what they are of.
-void share(Numbers& logs);
+// Makes scores the deposits that have them, moved together so that they sum to the `energy` but for what `scale` mends.
+// `spectrum` has the logarithms of energies in the layer at kScores scores.
+void deposit(const float* spectrum, float energy, Numbers& scores);
 // Scales the deposits to sum to the `energy`; none is of less than the least.
 void scale(const Constants& of, float energy, Numbers& values);
 

@@ -43,12 +43,12 @@ def radius_knots(reach: float) -> int:
 
 def prior_tables(constants: Constants) -> Tensor:
     """What `priors` reads, (layers, knots, 4): both numbers, and how much higher the next knot's are."""
-    both = tf.stack([constants["odds"], constants["log_deposit"]], 2)
+    both = tf.stack([constants["odds"], constants["score"]], 2)
     return tf.concat([both, tf.roll(both, -1, 1) - both], 2)
 
 
 def priors(tables: Tensor, layer: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """The usual log odds to be hit, and the log of a usual deposit, (R,) each, at `layer` (R,) or () and `radius` (R,).
+    """The usual log odds to be hit, and a usual deposit's score, (R,) each, at `layer` (R,) or () and `radius` (R,).
 
     Linear between the knots.
     """
@@ -56,8 +56,8 @@ def priors(tables: Tensor, layer: Tensor, radius: Tensor) -> tuple[Tensor, Tenso
     place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
     left = tf.floor(place)
     found = tf.gather(tf.reshape(tables, [layers * knots, columns]), layer * knots + tf.cast(left, tf.int32))
-    odds, deposit, odds_step, deposit_step = tf.unstack(found, axis=1)
-    return odds + (place - left) * odds_step, deposit + (place - left) * deposit_step
+    odds, score, odds_step, score_step = tf.unstack(found, axis=1)
+    return odds + (place - left) * odds_step, score + (place - left) * score_step
 
 
 def scaled(energy: Tensor, constants: Constants) -> Tensor:

@@ -20,7 +20,8 @@ from training.models.autoregressive.context import (
     layer_terms,
     plan,
 )
-from training.models.autoregressive.copula import copula, least_squares, mean_and_scale
+from training.models.autoregressive.copula import copula, least_squares, mean_and_scale, spectra
+from training.models.autoregressive.densities import SCORES, scores
 from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, SUMS, Labels, number_of_terms
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.sampling import proposals
@@ -51,7 +52,8 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
         "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
-        "odds": (layers, knots), "log_deposit": (layers, knots),
+        "odds": (layers, knots), "score": (layers, knots),
+        "spectra": (layers, SCORES),  # logarithms of the energies of hits, by score
         "layer_cells": (layers,),  # mean numbers of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
         **proposals.shapes(mesh),
@@ -108,7 +110,9 @@ class Adaptation:
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, terms)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
-        self._store.set(self._priors([part[5:] for part in parts], axis_x, axis_y))
+        hits = [tuple(tensor.numpy() for tensor in part[5:]) for part in parts]
+        self._store.set({"spectra": spectra([(layer, logs) for layer, _, logs in hits], self._mesh.layers)})
+        self._store.set(self._priors(hits, axis_x, axis_y))
         self._store.set(self._contexts(sums, values, present, labels))
 
     def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
@@ -164,15 +168,15 @@ class Adaptation:
             *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
-    def _priors(self, hits: list[tuple[Tensor, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
-        """By layer and radius: log odds of a hit and mean log energy; and what follows for proposals."""
+    def _priors(self, hits: list[tuple[Array, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
+        """By layer and radius: log odds of a hit and mean score; and what follows for proposals."""
         mesh = self._mesh
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
-        hit, energy = np.zeros((2, layers * knots))
-        for batch in hits:
-            layer, radius, log_energy = (tensor.numpy() for tensor in batch)
-            _spread(hit, layer, radius, knots, np.ones_like(radius))
-            _spread(energy, layer, radius, knots, log_energy)
+        hit, score = np.zeros((2, layers * knots))
+        for layers_of, radius, log_energy in hits:
+            _spread(hit, layers_of, radius, knots, np.ones_like(radius))
+            own = scores(np.exp(log_energy), layers_of, self._store["spectra"]).numpy()
+            _spread(score, layers_of, radius, knots, own)
         every = np.zeros(layers * knots)
         showers = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
         for layer in range(layers):
@@ -183,12 +187,12 @@ class Adaptation:
             _spread(every, which.reshape(-1), radius.reshape(-1), knots, np.ones(radius.size))
         every *= len(axis_x) / len(showers)
         share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
-        mean = np.average(energy[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
-        log_deposit = (energy + 5 * mean) / (hit + 5)
+        mean = np.average(score[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
+        usual = (score + 5 * mean) / (hit + 5)
         share = share.reshape(layers, knots)
         return {
             "odds": np.log(share / (1 - share)),
-            "log_deposit": log_deposit.reshape(layers, knots),
+            "score": usual.reshape(layers, knots),
             **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
         }
 

@@ -1,12 +1,18 @@
-"""The Gaussian copula of the totals: their means, scales and quantiles, and the correlations of their normal scores."""
+"""The Gaussian copula of the totals: their means, scales and quantiles, and the correlations of their normal scores.
+
+And the energies of hits by their normal scores.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from training.models.autoregressive import totals
+from training.models.autoregressive.densities import SCORE_REACH, SCORES
 from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
 from training.models.base import Array
 
@@ -16,6 +22,9 @@ _LEAST_ABOUT = 300  # showers about an energy, by their weights in the interpola
 _LEAST_WEIGHT = 1e-3  # of a shower that counts
 _STEP = 0.5  # by which the logs of two energies differ, at the least, that have quantiles of their own
 _SMALLEST_SPREAD = 1e-9
+# How many hits of all layers, and of a normal distribution, are counted beside those of a layer.
+_LIKE_ALL, _LIKE_NORMAL = 1000, 100
+_WIDTHS, _GRID = 6, 4001  # how far logarithms of energies are looked at, in standard deviations, and at how many
 
 
 def copula(values: Array, labels: Array, known: Array, log_energies: float, budget_terms: Array) -> dict[str, Array]:
@@ -56,6 +65,31 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
         "mean_of_budgets": of_terms,
         "colouring": np.linalg.cholesky(correlation + _RIDGE * np.eye(number)),
     }
+
+
+def spectra(hits: Sequence[tuple[Array, Array]], layers: int) -> Array:
+    """The logarithms of energies (layers, SCORES) by score, of the hits of a split: in parts, layers and logarithms.
+
+    A hit counts by the root of its energy, or the core, few hits with most of the energy, would have few scores. Beside
+    a layer's own hits some of all layers count, and a few of a normal distribution, so that a layer of few hits has a
+    spectrum too, and it has no end.
+    """
+    ends = [float(end) for _, logs in hits for end in (logs.min(), logs.max())]
+
+    def weight(logs: Array) -> Array:
+        return np.exp((logs.astype(np.float64) - max(ends)) / 2)
+
+    total, first, second = (sum((weight(logs) * logs**power).sum() for _, logs in hits) for power in range(3))
+    mean, width = first / total, max(np.sqrt(max(second / total - (first / total) ** 2, 0.0)), _SMALLEST_SPREAD)
+    grid = np.linspace(min(*ends, mean - _WIDTHS * width), max(*ends, mean + _WIDTHS * width), _GRID)
+    held = np.zeros(layers * _GRID)
+    for layer, logs in hits:
+        held += np.bincount(layer * _GRID + np.searchsorted(grid, logs), weight(logs), len(held))
+    below = np.cumsum(held.reshape(layers, _GRID), axis=1) * sum(len(logs) for _, logs in hits) / total
+    every = below.sum(axis=0) + _LIKE_NORMAL * ndtr((grid - mean) / width)
+    share = below + _LIKE_ALL * every / every[-1]
+    levels = ndtr(np.linspace(-SCORE_REACH, SCORE_REACH, SCORES))
+    return np.array([np.interp(levels, each / each[-1], grid) for each in share])
 
 
 def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:

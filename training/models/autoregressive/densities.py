@@ -1,7 +1,12 @@
 """The densities of what is drawn by itself: of a cell, and of how a layer's energy is shared.
 
 First comes the share of the colour that the axis meets, which may be nothing or all; then how many cells of a colour
-are hit, one at least where it has energy; then, for each of them, its share of the colour's energy.
+are hit, one at least where it has energy; then, for each of them, the score of its deposit.
+
+The spectrum of the hits of a layer has edges: thin silicon holds what a minimum ionising particle deposits, or more,
+and seldom half of it; and hits begin at a threshold. A density of a few normals of the logarithm cannot follow them. A
+score is the normal number below which there are as many hits of the layer, counted by the root of their energy. So
+there are no edges among scores, and smooth densities of them have those of the spectrum at their place.
 """
 
 from __future__ import annotations
@@ -23,7 +28,11 @@ REACH = 9.2  # the logit that stands for nothing (-) and all (+); that of anothe
 BETWEEN_REACH = 9.0
 _LEAST_EXPECTED = 0.3  # hits beyond the first
 _TINY = 1e-6
-# How the integral over the shift of a group's logarithms is taken: steps in units of its width.
+# Scores at which `copula.spectra` has energies: from -SCORE_REACH to SCORE_REACH.
+SCORES, SCORE_REACH = 129, 4.0
+SCORE_STEP = 2 * SCORE_REACH / (SCORES - 1)
+_LEAST_RISE = 1e-5  # of a logarithm from one score to the next
+# How the integral over the shift of a group's scores is taken: steps in units of its width.
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
 
 
@@ -72,8 +81,7 @@ class NumberDensity(keras.Model):
 
 
 class CellDensity(keras.Model):
-    """p(non-zero) of a cell, and, if it is, the density of the logarithm that its share of its colour's energy goes by:
-    a mixture of normals.
+    """p(non-zero) of a cell, and, if it is, the density of the score that its deposit goes by: a mixture of normals.
 
     `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
     the layer. Both densities are corrections to a prior that depends on layer and radius.
@@ -114,8 +122,8 @@ class CellDensity(keras.Model):
         """log p / (1 - p) of being non-zero, (R,)."""
         return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
 
-    def log_deposit(self, hidden: Tensor, prior: Tensor) -> Mixture:
-        """Log weights, means and log widths, (R, components), of the log of a deposit, which `prior` (R,) is usually.
+    def score(self, hidden: Tensor, prior: Tensor) -> Mixture:
+        """Log weights, means and log widths, (R, components), of a deposit's score, which `prior` (R,) is usually.
 
         Only differences count between cells that share an energy.
         """
@@ -127,6 +135,27 @@ def _spread(components: int, cases: int = 0) -> keras.initializers.Initializer:
     """Biases: of `cases` and of mixtures, all as likely, of means apart from each other."""
     means, widths = np.linspace(-1.2, 1.0, components), np.full(components, -0.5)
     return keras.initializers.Constant(np.concatenate([np.zeros(cases + components), means, widths]))
+
+
+def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
+    """The scores (R,) of energies (R,) in layers (R,), by the logarithms `spectra` (layers, SCORES) of energies."""
+    own, log_energy = tf.gather(spectra, layer), tf.math.log(energy)
+    left = tf.clip_by_value(tf.searchsorted(own, log_energy[:, None], side="right") - 1, 0, SCORES - 2)
+    low, high = (tf.gather(own, left + k, batch_dims=1)[:, 0] for k in (0, 1))
+    place = tf.cast(left[:, 0], tf.float32) + (log_energy - low) / tf.maximum(high - low, _LEAST_RISE)
+    return tf.clip_by_value(place * SCORE_STEP - SCORE_REACH, -2 * SCORE_REACH, 2 * SCORE_REACH)
+
+
+def log_energies(score: Tensor, spectrum: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithms (R,) of the energies with this `score` (R,) by that of a layer's `spectrum` (SCORES,), linear
+    between and beyond its scores; and how they rise with the score.
+    """
+    place = (score + SCORE_REACH) / SCORE_STEP
+    left = tf.minimum(tf.floor(place), SCORES - 2.0)
+    left = tf.where(left > 0, left, 0.0)  # of no number too
+    at = tf.cast(left, tf.int32)
+    rise = tf.gather(spectrum[1:] - spectrum[:-1], at)
+    return tf.gather(spectrum, at) + (place - left) * rise, rise / SCORE_STEP
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:
@@ -169,26 +198,27 @@ def log_count(count: Tensor, expected: Tensor, mixture: Mixture) -> Tensor:
     return tf.reduce_logsumexp(weights + tf.where(count[:, None] > 1, several, -tf.nn.softplus(-high)), 1)
 
 
-def log_shares(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:
-    """log p (groups,) of the shares of an energy that are in proportion to exp(`log_value`) (R,), of one group each.
+def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:
+    """log p (groups,) of deposits that share an energy, by each one's `score` (R,) and the group that it is of.
 
-    Shares are exp(x) over their sum, each x drawn from its `mixture` (R, components). So log p is the integral over
-    the shift c of all x of a group: the sum of exp(log p(log_value + c)), up to a constant of the shares. It is a sum
+    A score is x - c: each x is drawn from its `mixture` (R, components), and the shift c of a group is the one with
+    which its deposits sum to the energy. So log p is the integral of prod p(score + c) over c, up to a factor that the
+    deposits have, whatever the mixtures: prod dy/de, times the sum of de/dy, of energies e and scores y. It is a sum
     over even steps about where the integrand is largest; other maxima of it, which mixtures of narrow components have
     where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.
     """
-    middle, width = (tf.stop_gradient(tensor) for tensor in _shift(log_value, mixture, group, groups))
+    middle, width = (tf.stop_gradient(tensor) for tensor in _shift(score, mixture, group, groups))
     shift = middle[:, None] + width[:, None] * tf.constant(_STEPS)
     weights, means, widths = (part[:, None] for part in mixture)
-    at = log_value[:, None] + tf.gather(shift, tf.minimum(group, groups - 1))
+    at = score[:, None] + tf.gather(shift, tf.minimum(group, groups - 1))
     log_p = log_mixture(at, weights, means, widths)
     inside = (group < groups)[:, None]
     log_p = tf.math.unsorted_segment_sum(tf.where(inside, log_p, 0.0), tf.minimum(group, groups - 1), groups)
     return tf.reduce_logsumexp(log_p + tf.math.log(_STEPS[1] - _STEPS[0]), 1) + tf.math.log(width)
 
 
-def _shift(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
-    """About where (groups,), and over which width (groups,), the integrand of `log_shares` is largest."""
+def _shift(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
+    """About where (groups,), and over which width (groups,), the integrand of `log_shared` is largest."""
     weights, means, widths = mixture
     inside = tf.cast(group < groups, tf.float32)
     place = tf.minimum(group, groups - 1)
@@ -200,9 +230,9 @@ def _shift(log_value: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> t
     mean = tf.reduce_sum(chance * means, 1)
     variance = tf.reduce_sum(chance * (tf.exp(2 * widths) + tf.square(means - mean[:, None])), 1)
     total = summed(1 / variance) + _TINY
-    middle = summed((mean - log_value) / variance) / total
+    middle = summed((mean - score) / variance) / total
     for _ in range(_SHIFT_STEPS):
-        away = means - (log_value + tf.gather(middle, place))[:, None]
+        away = means - (score + tf.gather(middle, place))[:, None]
         chance = tf.nn.softmax(weights - widths - 0.5 * tf.square(away * tf.exp(-widths)), 1) * tf.exp(-2 * widths)
         total = summed(tf.reduce_sum(chance, 1)) + _TINY
         middle += summed(tf.reduce_sum(chance * away, 1)) / total

@@ -22,7 +22,8 @@ from training.models.autoregressive.densities import (
     log_count,
     log_mixture,
     log_share,
-    log_shares,
+    log_shared,
+    scores,
     share_logit,
 )
 from training.models.autoregressive.frame import SUMS, Labels, number_of_terms
@@ -240,9 +241,9 @@ class Autoregressive(ShowerModel):
         hits = static * HITS_A_SHOWER
         missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
-        mixture = density.log_deposit(hidden[:hits], usual[:hits])
+        mixture = density.score(hidden[:hits], usual[:hits])
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
-        deposits = -log_shares(tf.math.log(value), mixture, of_layer, showers * layers)
+        deposits = -log_shared(scores(value, hit[:, 3], self._store["spectra"]), mixture, of_layer, showers * layers)
         deposits = tf.where(shared_by > 1, deposits, 0.0) * tf.reduce_max(weight)  # one alone has all
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),

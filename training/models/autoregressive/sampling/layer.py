@@ -19,18 +19,19 @@ from training.models.autoregressive.densities import Mixture, draw_mixture, shar
 from training.models.autoregressive.mesh import COLOURS
 from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import (
+    deposits,
     drawn_count,
     drawn_share,
     hit,
     logistic,
     scaled,
-    shares,
 )
 from training.models.base import Tensor
 from training.models.randomness import box_muller, hashed_uniform
 
-# Random numbers of a shower: one for each cell; from `_OF_CELL` times the cells on so many for each; then of layers.
-_OF_CELL, _OF_LAYER = 4, 12
+# Random numbers of a shower: one for each cell; from `_OF_CELL` times the cells on so many for each, of which `_OF_HIT`
+# are taken; then of layers.
+_OF_CELL, _OF_HIT, _OF_LAYER = 4, 3, 12
 
 
 class Given(NamedTuple):
@@ -200,11 +201,10 @@ class LayerDrawing:
             rows = tf.concat([self._given.shower, tf.cast(tf.where(is_hit)[:, 0], tf.int32)], 0)
             cell, (hidden, usual, is_hit) = cell.some(rows), (tf.gather(each, rows) for each in (hidden, usual, is_hit))
         first = (self._counted(cell) + self._mesh.layers * self._mesh.places) * _OF_CELL
-        uniform = self._uniform(cell, first[:, None] + tf.range(_OF_CELL))
-        normal = box_muller(uniform[:, 1], uniform[:, 2])[0]
-        mixture: Mixture = density.log_deposit(hidden, usual)
-        drawn = draw_mixture(*mixture, uniform[:, 0], normal)
-        value = tf.gather(energy, cell.shower) * shares(drawn, is_hit, cell.shower, self._showers)
+        choice, one, two = tf.unstack(self._uniform(cell, first[:, None] + tf.range(_OF_HIT)), axis=1)
+        mixture: Mixture = density.score(hidden, usual)
+        drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
+        value = deposits(drawn, is_hit, cell.shower, energy, tf.gather(self._store["spectra"], self._layer))
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
         return cell, scaled(value, cell.shower, energy, least, self._showers)
 

@@ -15,8 +15,11 @@ from training.models.autoregressive.densities import (
     BETWEEN_REACH,
     NOTHING,
     REACH,
+    SCORE_REACH,
+    SCORE_STEP,
     Mixture,
     draw_mixture,
+    log_energies,
     log_expected,
 )
 from training.models.base import Tensor
@@ -27,6 +30,7 @@ _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odd
 # added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 _MOST_LOG = 12.0  # of the number of hits
+_SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5, 3.0  # of the scores of hits that share an energy
 _FAR = 60.0  # from the mean: logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
 
 
@@ -88,17 +92,30 @@ def _sums(shower: Tensor, showers: Any, *columns: Tensor) -> list[Tensor]:
     return tf.split(tf.math.unsorted_segment_sum(tf.concat(columns, 0), rows, len(columns) * showers), len(columns))
 
 
-def shares(log_value: Tensor, is_hit: Tensor, shower: Tensor, showers: Any) -> Tensor:
-    """Shares (R,) of the hits of each of N `showers`, in proportion to exp(`log_value`) (R,); 0 of no hit.
+def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spectrum: Tensor) -> Tensor:
+    """Energies (R,) of the hits with these scores (R,), in a layer with this `spectrum` (SCORES,); 0 of no hit.
 
-    Only differences of the logarithms mean something. Training leaves their level free, which may become hundreds.
+    The scores of each of N showers are moved together, so that its hits sum to `energy` (N,) but for what `scaled`
+    mends. Only differences of scores mean something. Training leaves their level free, which may become hundreds.
     """
-    counts = tf.cast(is_hit, tf.float32)
-    hits, level = _sums(shower, showers, counts, tf.where(is_hit, log_value, 0.0))
-    log_value -= tf.gather(tf.math.divide_no_nan(level, hits), shower)
-    part = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
-    (total,) = _sums(shower, showers, part)
-    return tf.math.divide_no_nan(part, tf.gather(total, shower))
+    counts, showers = tf.cast(is_hit, tf.float32), tf.size(energy)
+    hits, level = _sums(shower, showers, counts, tf.where(is_hit, score, 0.0))
+    score = tf.clip_by_value(score - tf.gather(tf.math.divide_no_nan(level, hits), shower), -_FAR, _FAR)
+    wanted = tf.math.log(tf.maximum(energy, _RAREST))
+    (squares,) = _sums(shower, showers, counts * tf.square(score))
+    mean = wanted - tf.math.log(tf.maximum(hits, 1.0))
+    shift = SCORE_STEP * tf.reduce_sum(tf.cast(spectrum < mean[:, None], tf.float32), 1) - SCORE_REACH  # the mean's
+    # of normal numbers x, exp(rise x) is exp(rise^2 variance / 2) on the mean
+    rise = log_energies(shift, spectrum)[1]
+    shift -= tf.minimum(rise * tf.math.divide_no_nan(squares, hits), _MOST_APART) / 2
+    for _ in range(_SHIFT_STEPS):
+        log_value, slope = log_energies(score + tf.gather(shift, shower), spectrum)
+        value = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
+        total, rise = _sums(shower, showers, value, value * slope)
+        step = (wanted - tf.math.log(tf.maximum(total, _RAREST))) * tf.math.divide_no_nan(total, rise)
+        shift += tf.clip_by_value(step, -_MOST_STEP, _MOST_STEP)
+    log_value, _ = log_energies(score + tf.gather(shift, shower), spectrum)
+    return counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor, showers: Any) -> Tensor:
