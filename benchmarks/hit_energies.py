@@ -3,13 +3,14 @@
     python benchmarks/hit_energies.py --reference 'test/*.h5' --candidate generated.h5 [--geometry FILE.toml]
 
 It prints hits of the candidate over those of the reference by energy, and the AUC of boosted trees that are given the
-numbers of hits of each shower by energy, cross-validated in four parts: .5 if the spectra are alike.
+numbers of hits of each shower by energy, cross-validated in four parts: .5 if the spectra are alike. If one side has
+more showers, its first ones are taken.
 """
 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sklearn.ensemble import HistGradientBoostingClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
+from calopipe import storage
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 
@@ -24,7 +26,7 @@ _BINS_A_DECADE = 14
 _SHOWN = 0.002  # of the hits: a bin with fewer is not printed
 
 
-def by_energy(paths: list[Path], geometry: str, edges: Any) -> Any:
+def by_energy(paths: Iterable[storage.Location], geometry: str, edges: Any) -> Any:
     """Numbers of hits of each shower, (N, bins); those beyond the last edge are in the last bin."""
     parts = []
     for path in paths:
@@ -41,23 +43,25 @@ def by_energy(paths: list[Path], geometry: str, edges: Any) -> Any:
 
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    command.add_argument("--reference", nargs="+", type=Path, required=True)
-    command.add_argument("--candidate", nargs="+", type=Path, required=True)
+    command.add_argument("--reference", nargs="+", required=True)
+    command.add_argument("--candidate", nargs="+", required=True)
     command.add_argument("--geometry", default="")
     command.add_argument("--least-gev", type=float, default=1e-5)
     command.add_argument("--most-gev", type=float, default=0.1)
     options = command.parse_args()
     low, high = np.log10([options.least_gev, options.most_gev])
     edges = np.logspace(low, high, round((high - low) * _BINS_A_DECADE) + 1)
-    sides = [by_energy(paths, options.geometry, edges) for paths in (options.reference, options.candidate)]
+    named = [storage.expand(patterns) for patterns in (options.reference, options.candidate)]
+    sides = [by_energy(paths, options.geometry, edges) for paths in named]
     showers = min(map(len, sides))
-    hits = [side[:showers].mean(0) for side in sides]
-    for edge, expected, found in zip(edges, *hits, strict=True):
-        if expected > _SHOWN * hits[0].sum():
-            error = np.sqrt((1 / expected + 1 / max(found, 1e-9)) / showers)
-            print(f"from {edge:.3g} GeV: {expected:.2f} hits a shower, {found / expected:.3f} +- {error:.3f}")
+    sides = [side[:showers] for side in sides]
+    (expected, found), spread = (side.mean(0) for side in sides), [side.std(0) / showers**0.5 for side in sides]
+    for k in np.flatnonzero(expected > _SHOWN * expected.sum()):
+        error = np.hypot(spread[0][k] * found[k] / expected[k], spread[1][k]) / expected[k]
+        ratio = f"{found[k] / expected[k]:.3f} +- {error:.3f}"
+        print(f"from {edges[k]:.3g} GeV: {expected[k]:.2f} hits a shower, {ratio}")
     trees = HistGradientBoostingClassifier(max_iter=150, learning_rate=0.06, max_leaf_nodes=15, min_samples_leaf=40)
-    given, label = np.concatenate([side[:showers] for side in sides]), np.repeat([0, 1], showers)
+    given, label = np.concatenate(sides), np.repeat([0, 1], showers)
     parts = StratifiedKFold(4, shuffle=True, random_state=1)
     chance = cross_val_predict(trees, given, label, cv=parts, method="predict_proba")[:, 1]
     print(f"{showers} showers a side, AUC {roc_auc_score(label, chance):.3f}")

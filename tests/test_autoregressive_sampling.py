@@ -30,7 +30,7 @@ _AS_IT_IS = 0.75  # the last number of a shower's noise: no reflection in x
 
 
 def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> None:
-    """Let cells be hit by their prior, off by `log_odds`, with energies normal about theirs in the logarithm."""
+    """Let cells be hit by their prior, off by `log_odds`, with scores normal about theirs."""
     for density in cells_of(model):
         for head, bias in (
             (density._occupied, [log_odds]),

@@ -151,8 +151,8 @@ def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10)
     return np.asarray(expected)
 
 
-def test_of_logarithms_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
-    """Training leaves the level of the deposits' logarithms free."""
+def test_of_scores_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
+    """Training leaves the level of the deposits' scores free."""
     generator = Generator(squares[1].parent / "model")
     bias = generator.model.networks["odd"]._deposit.bias
     bias.assign(bias + np.repeat(np.array([0, 300, 0], np.float32), bias.shape[0] // 3))

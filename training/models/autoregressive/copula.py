@@ -70,9 +70,9 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
 def spectra(hits: Sequence[tuple[Array, Array]], layers: int) -> Array:
     """The logarithms of energies (layers, SCORES) by score, of the hits of a split: in parts, layers and logarithms.
 
-    A hit counts by the root of its energy, or the core, few hits with most of the energy, would have few scores. Beside
-    a layer's own hits some of all layers count, and a few of a normal distribution, so that a layer of few hits has a
-    spectrum too, and it has no end.
+    A hit counts by the root of its energy. Otherwise the core, few hits with most of the energy, would be squeezed into
+    a narrow range of scores. Beside a layer's own hits some of all layers count, and a few of a normal distribution, so
+    that a layer of few hits has a spectrum too, and it has no end.
     """
     ends = [float(end) for _, logs in hits for end in (logs.min(), logs.max())]
 

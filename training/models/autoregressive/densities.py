@@ -4,9 +4,9 @@ First comes the share of the colour that the axis meets, which may be nothing or
 are hit, one at least where it has energy; then, for each of them, the score of its deposit.
 
 The spectrum of the hits of a layer has edges: thin silicon holds what a minimum ionising particle deposits, or more,
-and seldom half of it; and hits begin at a threshold. A density of a few normals of the logarithm cannot follow them. A
-score is the normal number below which there are as many hits of the layer, counted by the root of their energy. So
-there are no edges among scores, and smooth densities of them have those of the spectrum at their place.
+and seldom half of it; and hits begin at a threshold. A density of a few normals of the logarithm cannot follow them.
+The score of an energy is the normal quantile of the part of the layer's hits that is below it, where hits count by the
+root of their energy. So there are no edges among scores, and smooth densities of them have the spectrum's in place.
 """
 
 from __future__ import annotations
@@ -202,7 +202,7 @@ def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> T
     """log p (groups,) of deposits that share an energy, by each one's `score` (R,) and the group that it is of.
 
     A score is x - c: each x is drawn from its `mixture` (R, components), and the shift c of a group is the one with
-    which its deposits sum to the energy. So log p is the integral of prod p(score + c) over c, up to a factor that the
+    which its deposits sum to the energy. So p is the integral of prod p(score + c) over c, up to a factor that the
     deposits have, whatever the mixtures: prod dy/de, times the sum of de/dy, of energies e and scores y. It is a sum
     over even steps about where the integrand is largest; other maxima of it, which mixtures of narrow components have
     where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.

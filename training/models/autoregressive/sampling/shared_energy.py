@@ -31,7 +31,8 @@ _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odd
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 _MOST_LOG = 12.0  # of the number of hits
 _SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5, 3.0  # of the scores of hits that share an energy
-_FAR = 60.0  # from the mean: logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32
+# Scores from their mean, and logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32.
+_FAR = 60.0
 
 
 def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
