@@ -34,11 +34,11 @@ float Copula::total(const Numbers& normal, std::size_t which) const {
   const std::size_t number = mean_.size();
   float score = 0;
   for (std::size_t j = 0; j < number; ++j) score += normal[j] * of_.colouring[which * number + j];
-  const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kQuantiles - 1.0f);
-  const float left = std::min(std::floor(at), kQuantiles - 2.0f);
+  const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kScores - 1.0f);
+  const float left = std::min(std::floor(at), kScores - 2.0f);
   float low = 0, high = 0;
   for (std::size_t e = 0; e < kEnergies; ++e) {
-    const float* table = of_.quantiles.data() + (e * kQuantiles + static_cast<std::size_t>(left)) * number + which;
+    const float* table = of_.quantiles.data() + (e * kScores + static_cast<std::size_t>(left)) * number + which;
     low += table[0] * weights_[e];
     high += table[number] * weights_[e];
   }

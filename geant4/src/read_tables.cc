@@ -85,7 +85,7 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   if (model.phi_rad) into.sin_phi = get("sin_phi", {2});
   into.mean = get("mean", {kMeanTerms + more, totals});
   into.scale = get("scale", {kScaleTerms + more, totals});
-  into.quantiles = get("quantiles", {kEnergies, kQuantiles, totals});
+  into.quantiles = get("quantiles", {kEnergies, kScores, totals});
   into.mean_of_budgets = get("mean_of_budgets", {size(4 * mesh.groups() + kShape) + 1, kBudgets});
   into.colouring = get("colouring", {totals, totals});
   into.presence = get("presence", {layers});

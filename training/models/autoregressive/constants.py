@@ -47,7 +47,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
-        "quantiles": (totals.ENERGIES, totals.QUANTILES, all_totals),
+        "quantiles": (totals.ENERGIES, SCORES, all_totals),
         "mean_of_budgets": (totals.number_of_budget_terms(layers), len(totals.BUDGETS)),
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),

@@ -35,7 +35,7 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
     energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
     values, labels, budget_terms = (array.astype(np.float64) for array in (values, labels, budget_terms))
-    knots = np.linspace(-totals.QUANTILE_REACH, totals.QUANTILE_REACH, totals.QUANTILES)
+    knots = np.linspace(-SCORE_REACH, SCORE_REACH, SCORES)
     showers, number = values.shape
     more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))

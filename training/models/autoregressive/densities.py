@@ -28,10 +28,9 @@ REACH = 9.2  # the logit that stands for nothing (-) and all (+); that of anothe
 BETWEEN_REACH = 9.0
 _LEAST_EXPECTED = 0.3  # hits beyond the first
 _TINY = 1e-6
-# Scores at which `copula.spectra` has energies: from -SCORE_REACH to SCORE_REACH.
+# Normal scores at which quantiles are tabled, of totals and of hits: from -SCORE_REACH to SCORE_REACH.
 SCORES, SCORE_REACH = 129, 4.0
 SCORE_STEP = 2 * SCORE_REACH / (SCORES - 1)
-_LEAST_RISE = 1e-5  # of a logarithm from one score to the next
 # How the integral over the shift of a group's scores is taken: steps in units of its width.
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
 
@@ -137,13 +136,20 @@ def _spread(components: int, cases: int = 0) -> keras.initializers.Initializer:
     return keras.initializers.Constant(np.concatenate([np.zeros(cases + components), means, widths]))
 
 
+def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
+    """The normal scores (...) of `values` (...) by the `quantiles` (..., SCORES) of each; linear, also beyond them."""
+    right = tf.searchsorted(quantiles, values[..., None], side="right")
+    left = tf.clip_by_value(right - 1, 0, SCORES - 2)
+    low, high = (tf.gather(quantiles, left + k, batch_dims=values.shape.rank)[..., 0] for k in (0, 1))
+    place = tf.cast(left[..., 0], tf.float32) + tf.math.divide_no_nan(values - low, high - low)
+    return place * SCORE_STEP - SCORE_REACH
+
+
 def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
     """The scores (R,) of energies (R,) in layers (R,), by the logarithms `spectra` (layers, SCORES) of energies."""
-    own, log_energy = tf.gather(spectra, layer), tf.math.log(energy)
-    left = tf.clip_by_value(tf.searchsorted(own, log_energy[:, None], side="right") - 1, 0, SCORES - 2)
-    low, high = (tf.gather(own, left + k, batch_dims=1)[:, 0] for k in (0, 1))
-    place = tf.cast(left[:, 0], tf.float32) + (log_energy - low) / tf.maximum(high - low, _LEAST_RISE)
-    return tf.clip_by_value(place * SCORE_STEP - SCORE_REACH, -2 * SCORE_REACH, 2 * SCORE_REACH)
+    return tf.clip_by_value(
+        normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH, 2 * SCORE_REACH
+    )
 
 
 def log_energies(score: Tensor, spectrum: Tensor) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from training.models.autoregressive.densities import SCORE_REACH, normal_scores
 from training.models.autoregressive.frame import (
     Axis,
     Constants,
@@ -43,8 +44,6 @@ from training.models.randomness import Draws
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
 COUNTED = ("cells", "hits")  # the others are shares of the energy
-QUANTILES = 129
-QUANTILE_REACH = 4.0  # quantiles are known from -4 to 4 standard deviations, and no total lies beyond
 ENERGIES = 9  # at which there are quantiles, evenly in log E from the least to the largest energy
 SMALLEST = 1e-6  # of what logarithms are taken
 OFFSETS = 4  # numbers of the axis's offset
@@ -182,19 +181,14 @@ def interpolation(place: Tensor, knots: int) -> Tensor:
 
 
 def own_quantiles(terms: Tensor, quantiles: Tensor) -> Tensor:
-    """Of `quantiles` (ENERGIES, QUANTILES, D) those at the energies of `terms`, (N, D, QUANTILES), rising."""
+    """Of `quantiles` (ENERGIES, SCORES, D) those at the energies of `terms`, (N, D, SCORES), rising."""
     return tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)
 
 
 def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
-    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, QUANTILES, D) at the energies of `terms`."""
-    own = own_quantiles(terms, quantiles)
-    right = tf.searchsorted(own, residual[..., None], side="right")
-    left = tf.clip_by_value(right - 1, 0, QUANTILES - 2)
-    low, high = (tf.gather(own, left + k, batch_dims=2)[..., 0] for k in (0, 1))
-    place = tf.cast(left[..., 0], tf.float32) + (residual - low) / (high - low)
-    step = 2 * QUANTILE_REACH / (QUANTILES - 1)
-    return tf.clip_by_value(place * step - QUANTILE_REACH, -QUANTILE_REACH, QUANTILE_REACH)
+    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, SCORES, D) at the energies of `terms`."""
+    found = normal_scores(residual, own_quantiles(terms, quantiles))
+    return tf.clip_by_value(found, -SCORE_REACH, SCORE_REACH)
 
 
 def means(terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:

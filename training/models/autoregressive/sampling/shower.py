@@ -9,14 +9,12 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from training.models.autoregressive.context import Plan, plan
-from training.models.autoregressive.densities import NumberDensity, draw_mixture, mixture_of
+from training.models.autoregressive.densities import SCORE_REACH, SCORES, NumberDensity, draw_mixture, mixture_of
 from training.models.autoregressive.frame import Constants, Labels, label_inputs
 from training.models.autoregressive.totals import (
     BUDGETS,
     OFFSETS,
     PARTS,
-    QUANTILE_REACH,
-    QUANTILES,
     Drawn,
     defined,
     given_offset,
@@ -109,7 +107,7 @@ def drawn_totals(
 
 class Margins(NamedTuple):
     """What the totals of N showers are like at their labels: means and scales (N, D), and the quantiles of the
-    residuals (N, D, QUANTILES). The means of the budgets depend on more: `totals.means` has them.
+    residuals (N, D, SCORES). The means of the budgets depend on more: `totals.means` has them.
     """
 
     mean: Tensor
@@ -123,7 +121,7 @@ class Margins(NamedTuple):
 
     def values(self, normal: Tensor) -> Tensor:
         """The totals (N, D) the `scores` of whose residuals are g, `normal` (N, D)."""
-        residual = tf.reduce_sum(interpolation(normal / QUANTILE_REACH, QUANTILES) * self.quantiles, -1)
+        residual = tf.reduce_sum(interpolation(normal / SCORE_REACH, SCORES) * self.quantiles, -1)
         return self.mean + self.scale * residual
 
 
