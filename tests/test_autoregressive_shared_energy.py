@@ -98,7 +98,7 @@ def test_the_scores_of_deposits_are_moved_together_until_these_sum_to_the_energy
             return float(values(shift).sum() - wanted)
 
         expected = values(brentq(missing, -9, 9))
-        np.testing.assert_allclose(found[own], expected, rtol=0.02 if own.sum() > 1 else 0.3)
+        np.testing.assert_allclose(found[own], expected, rtol=0.02)
     value = np.where(is_hit, found, 0).astype(np.float32)
     exact = scaled(value, shower, energy, _LEAST, len(energy)).numpy()
     hit_at_all = np.bincount(shower, is_hit, 50) > 0

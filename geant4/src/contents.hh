@@ -18,6 +18,7 @@ constexpr int kLayersBefore = 4, kToCome = 3;  // what a layer's total is told o
 constexpr int kHats = 6, kShape = 2 + kHats;   // where a layer is; where among the layers a shower's energy is
 constexpr int kPlaceNumbers = 16, kNear = 9;
 constexpr int kEnergies = 9, kScores = 129, kMeanTerms = 11, kScaleTerms = 6;
+constexpr float kScoreReach = 4.0f, kScoreStep = 2 * kScoreReach / (kScores - 1);
 constexpr int kCases = 3, kDraws = 256, kFewestDraws = 32, kBlock = 4, kLayerBlocks = 3;
 
 inline std::size_t size(int count) { return static_cast<std::size_t>(count); }

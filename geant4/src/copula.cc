@@ -34,7 +34,7 @@ float Copula::total(const Numbers& normal, std::size_t which) const {
   const std::size_t number = mean_.size();
   float score = 0;
   for (std::size_t j = 0; j < number; ++j) score += normal[j] * of_.colouring[which * number + j];
-  const float at = std::clamp((score + 4.0f) / 0.0625f, 0.0f, kScores - 1.0f);
+  const float at = std::clamp((score + kScoreReach) / kScoreStep, 0.0f, kScores - 1.0f);
   const float left = std::min(std::floor(at), kScores - 2.0f);
   float low = 0, high = 0;
   for (std::size_t e = 0; e < kEnergies; ++e) {

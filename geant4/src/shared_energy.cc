@@ -13,7 +13,6 @@ constexpr int kNewtonSteps = 4, kShiftSteps = 3;
 constexpr float kMostShift = 2.0f, kMostStep = 1.5f, kMostApart = 3.0f;
 constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
 constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
-constexpr float kScoreReach = 4.0f, kScoreStep = 2 * kScoreReach / (kScores - 1);
 
 // The chance whose odds are `factor` times those of the chance.
 float changed(float chance, float factor) {
