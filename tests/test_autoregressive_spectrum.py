@@ -81,7 +81,7 @@ def test_two_deposits_are_drawn_as_they_are_dense() -> None:
     rng = np.random.default_rng(8)
     hits = np.where(rng.random(40_000) < 0.1, rng.uniform(*_EDGES, 40_000), _EDGES[1] + rng.exponential(3.0, 40_000))
     tables = spectra([(np.zeros(40_000, int), np.log(hits))], 1).astype(np.float32)
-    means, widths, energy, number = np.array([-0.6, 0.9]), np.array([0.5, 0.8]), 12.0, 20_000
+    means, widths, energy, number = np.array([-0.6, 0.9]), np.array([0.5, 0.8]), 6.0, 20_000
     first = np.linspace(0.02, energy - 0.02, 4_001)
     both = np.stack([first, energy - first], 1).reshape(-1).astype(np.float32)
     score = scores(both, np.zeros(len(both), int), tables)
