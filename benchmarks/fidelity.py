@@ -27,8 +27,9 @@ import numpy as np
 from calopipe import storage
 from calopipe.showers.files import open_showers
 
-SHOWN = ("auc_observables", "auc_cells", "fpd", "coverage", "hottest_kept", "overlap")
-CONTINUITY = {"Hottest cell kept to the next layer": "hottest_kept", "Overlap of neighbouring layers": "overlap"}
+SHOWN = ("auc_observables", "auc_cells", "fpd", "coverage", "hottest_kept", "overlap", "cells_by_energy")
+OF_CRITERIA = {"Hottest cell kept to the next layer": "hottest_kept", "Overlap of neighbouring layers": "overlap",
+               "Cells by energy": "cells_by_energy"}  # fmt: skip
 
 
 def _run(*command: str) -> None:
@@ -82,9 +83,9 @@ def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> di
         scalars = document["scalars"]
         row[grade] = document["verdict"]
         row[f"{grade}_counts"] = [int(scalars[f"criteria_{each}"]) for each in ("pass", "fail", "inconclusive")]
-        row |= {key: scalars.get(key) for key in SHOWN if key not in CONTINUITY.values()}
+        row |= {key: scalars.get(key) for key in SHOWN if key not in OF_CRITERIA.values()}
         first = {each["name"]: each["value"] for each in reversed(document["criteria"])}  # of the first bin of energy
-        row |= {key: first[name] for name, key in CONTINUITY.items()}
+        row |= {key: first[name] for name, key in OF_CRITERIA.items()}
         row["memorisation"] = document["memorisation"]
         row["cautions"] = document["cautions"]
     done.write_text(json.dumps(row))

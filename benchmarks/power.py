@@ -78,6 +78,12 @@ def softer_hits(showers: Showers, _: np.random.Generator) -> Showers:
     return replace(showers, cells=_with_energy_of(showers.cells, showers.cells ** np.float32(0.9)))
 
 
+def smeared_hits(showers: Showers, rng: np.random.Generator) -> Showers:
+    """Deposits smeared by a fifth, at equal energy: the edge of minimum ionising particles is lost."""
+    factor = np.exp(rng.normal(0, 0.2, showers.cells.shape)).astype(np.float32)
+    return replace(showers, cells=_with_energy_of(showers.cells, showers.cells * factor))
+
+
 def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
     """The shower of theta + 2 degrees sold as one of theta."""
     return replace(showers, theta_rad=showers.theta_rad - np.float32(np.radians(2)))
@@ -186,7 +192,8 @@ FAULTS = (
     Fault("resolution +20 %", "Resolution sigma/E", resolution),
     Fault("one layer deeper", "Mean shower depth", one_layer),
     Fault("10 % of cells dropped, equal energy", "Mean number of hits", cells_dropped),
-    Fault("softer hits, equal energy", "S: Hit energies", softer_hits),
+    Fault("softer hits, equal energy", "S: Cell energies", softer_hits),
+    Fault("hits smeared by 20 %, equal energy", "Cells by energy", smeared_hits),
     Fault("2 degrees of angle bias", "Mean measured angle", angle_bias),
     Fault("rings of energy, +-20 %", "Energy in rings about the axis", energy_in_rings),
     Fault("rings of cells, -20 %", "Cells in rings about the axis, tail", cells_in_rings),

@@ -113,7 +113,7 @@ def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> No
         radial = np.append(radial_edges_mm(geometry)[:-1], np.inf)
         np.testing.assert_allclose(table.radial[event], np.histogram(distance, radial, weights=energy)[0], atol=1e-6)
         np.testing.assert_allclose(table.layers[event], np.bincount(number, energy, geometry.shape[2]), rtol=1e-5)
-        spectrum = np.histogram(np.log10(energy[energy > HIT_GEV]), SPECTRUM_EDGES)[0]
+        spectrum = np.histogram(np.log10(energy[energy > CELL_GEV]), SPECTRUM_EDGES)[0]
         np.testing.assert_array_equal(table.spectrum[event], spectrum)
         for values in (table.along_x, table.along_y, table.ring_energy, table.coarse, table.radial):
             assert values[event].sum() == pytest.approx(energy.sum(), rel=1e-5)
@@ -137,7 +137,7 @@ def test_every_cell_is_shared_out_once_and_blocks_are_not_many(geometry: Geometr
     assert set(thirds(geometry)) <= {0, 1, 2}
     for edges in (radial_edges_mm(geometry), *lateral_edges_mm(geometry), SPECTRUM_EDGES):
         assert (np.diff(edges) > 0).all()
-        assert len(edges) <= 80
+        assert len(edges) <= 100
     assert len(ring_labels(geometry)) <= 40
 
 
@@ -158,7 +158,8 @@ def test_edges_are_those_that_cells_have() -> None:
     along_x, along_y = lateral_edges_mm(Geometry.of_layers([mixed[0], *mixed[:2]], 1.0))
     assert along_x.tolist() == [*range(-5, 6)]
     assert along_y.tolist() == [-6, -3, 0, 3, 6]
-    np.testing.assert_allclose(10 ** SPECTRUM_EDGES[[0, 40]], [HIT_GEV, 1.0])
+    np.testing.assert_allclose(10 ** SPECTRUM_EDGES[[25, 65]], [HIT_GEV, 1.0])
+    assert 10 ** SPECTRUM_EDGES[0] <= CELL_GEV < 10 ** SPECTRUM_EDGES[1]
     assert 10 ** SPECTRUM_EDGES[-1] == pytest.approx(1e3, rel=0.02)
     assert np.bincount(thirds(REFERENCE_GEOMETRY)).tolist() == [9, 8, 8]
     for layers in range(3, 30, 3):

@@ -64,7 +64,7 @@ def test_containment_radius_of_a_uniform_disc_and_at_its_edges() -> None:
 def test_a_hit_above_the_last_edge_is_counted_in_the_last_bin() -> None:
     cells = np.zeros((1, *GEOMETRY.shape), dtype=np.float32)
     cells[0, 3, 3, 2] = 1e5  # 2 TeV
-    assert observed(upright(cells), GEOMETRY).spectrum[0].tolist() == [0.0] * 73 + [1.0]
+    assert observed(upright(cells), GEOMETRY).spectrum[0].tolist() == [0.0] * 98 + [1.0]
 
 
 def test_the_angle_is_measured_in_space_and_in_units_of_the_index() -> None:

@@ -17,7 +17,7 @@ from calopipe.documents import finite
 from calopipe.grade import Grade
 from calopipe.showers.cells import Array
 from validation.judge.answers import Measurement
-from validation.measure.edges import wide
+from validation.measure.edges import spectrum_labels, wide
 from validation.measure.observables import SCALARS, Columns, Observables, features, ring_shares
 from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
@@ -68,9 +68,10 @@ MEANS = (
 ANGLE = Mean("Mean measured angle", "angle_deg", "angle_deg", difference_of_means, 0.0, "degrees")
 AZIMUTH = Mean("Mean measured angle to x", "angle_deg", "angle_x_deg", difference_of_means, 0.0, "degrees")
 RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
+SHARES = *RINGS, "spectrum"
 PROFILES = {
     "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
-    "radial": "Radial profile", "spectrum": "Hit energies",
+    "radial": "Radial profile", "spectrum": "Cell energies",
 }  # fmt: skip
 
 # One of the three thirds is left out: they sum to one.
@@ -82,7 +83,7 @@ CORRELATED = (
 # In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
 # one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
 _NORMAL_EVENTS = 100
-_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
+_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail; a bin of cells, left out
 _LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
@@ -115,7 +116,7 @@ def _in_energy_bin(
     some = samples(tables, SAMPLE_SHOWERS, rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
     decades = wide(some.reference.energy_gev)
-    corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *RINGS
+    corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *SHARES
     means = {
         name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
     }
@@ -141,6 +142,7 @@ def _in_energy_bin(
         *map(measured.mean, MEANS),
         *measured.layers(),
         *measured.rings(ring_names),
+        measured.cell_energies(),
         measured.correlations(),
         _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
         *(measured.separation(name, title) for name, title in PROFILES.items()),
@@ -217,6 +219,12 @@ class _Bin:
                     rings.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
         return rings
 
+    def cell_energies(self) -> Measurement:
+        """Ratios of the shares of the cells with energy, by how much of it they hold."""
+        held = self.drawn.point.reference["spectrum"] >= _TAIL_SHARE
+        labels = [energies if kept else "" for energies, kept in zip(spectrum_labels(), held, strict=True)]
+        return self.worst("Cells by energy", "cell_energies", ratio_of_means("spectrum"), labels)
+
     def correlations(self) -> Measurement:
         names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]
         pairs = zip(*np.triu_indices(len(names), 1), strict=True)
@@ -276,12 +284,13 @@ def _columns(name: str, decades: bool = False) -> Columns:
     """The columns (n, k) whose mean is compared.
 
     A layer's energy is taken over E, whose spread says nothing; a ring's over that of all rings, so that no scale
-    moves it. Where E spans `decades` it is taken over the root of E: the share of a layer fluctuates as 1/sqrt(E), so
-    that the lowest energies would be all the noise, and in GeV the highest would be all the sum.
+    moves it; cells by energy over their number. Where E spans `decades` a layer's is taken over the root of E: its
+    share fluctuates as 1/sqrt(E), so that the lowest energies would be all the noise, and in GeV the highest would be
+    all the sum.
     """
     if name == "layers":
         power = 0.5 if decades else 1.0
         return lambda table: table.layers / table.energy_gev[:, None] ** power
-    if name in RINGS:
+    if name in SHARES:
         return lambda table: ring_shares(getattr(table, name))
     return lambda table: (table.angle_x_deg if name == AZIMUTH.observable else table.column(name))[:, None]

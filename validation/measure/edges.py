@@ -17,9 +17,12 @@ HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % o
 # few cells hold energy. The last ring is open.
 RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
 
-# log10(E/GeV) of the hits: from the threshold in forty bins to 1 GeV, more than any cell of a 200 GeV electron holds,
-# and on to 1 TeV: calibrated cells, and thick layers, hold as much. The last bin is open.
-SPECTRUM_EDGES = np.log10(HIT_GEV) * (1 - np.arange(75) / 40)
+CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy
+
+# log10(E/GeV) of cells with energy: forty bins from a hit's threshold to 1 GeV, more than any cell of a 200 GeV
+# electron holds, and as wide ones down to `CELL_GEV` and on to 1 TeV: calibrated cells, and thick layers, hold as much.
+# The last bin is open.
+SPECTRUM_EDGES = np.log10(HIT_GEV) * (1 - np.arange(-25, 75) / 40)
 
 RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
 _GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few tell of the far end of a calorimeter
@@ -59,6 +62,13 @@ def ring_labels(geometry: Geometry | None = None) -> list[str]:
         edges, unit = RING_EDGES, "cells"
     inner = [f"{low:.4g} to {high:.4g} {unit}" for low, high in itertools.pairwise(edges)]
     return [*inner, f"beyond {edges[-1]:.4g} {unit}"]
+
+
+def spectrum_labels() -> list[str]:
+    """The name of each bin of `SPECTRUM_EDGES`, without the last edge, as the last bin is open."""
+    mev = 10 ** (SPECTRUM_EDGES + 3)
+    inner = [f"{low:.3g} to {high:.3g} MeV" for low, high in itertools.pairwise(mev[:-1])]
+    return [*inner, f"beyond {mev[-2]:.3g} MeV"]
 
 
 @lru_cache(maxsize=8)

@@ -16,6 +16,7 @@ from calopipe.showers.positions import positions
 from validation.measure.continuity import continuity
 from validation.measure.deposits import Deposits, divided, moments
 from validation.measure.edges import (
+    CELL_GEV,
     HIT_GEV,
     RADIAL_BINS,
     SPECTRUM_EDGES,
@@ -27,8 +28,6 @@ from validation.measure.edges import (
 )
 from validation.measure.seen import seen
 from validation.measure.voxels import coarse_cells
-
-CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy in the sparsity
 
 _FINE_PER_CELL = 20  # R90 is read off a radial histogram this much finer than a cell: 0.26 mm for cells of 5.1 mm
 
@@ -72,7 +71,7 @@ class Observables:
     `energy_gev`, `theta_rad`, `phi_rad` (N,) are the labels, `particle` (N,) the PDG code; the latter two are 0 where
     files have none. `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial`
     (N, bins) are energies in GeV; so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells`
-    counts the cells with energy; `spectrum` (N, bins) counts hits by log10 of their energy; the bins are those of
+    counts the cells with energy; `spectrum` (N, bins) counts these by log10 of it; the bins are those of
     `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
     `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `angle_x_deg` (N,) is the measured
     angle to the axis x, NaN where files have no azimuth.
@@ -192,7 +191,7 @@ def observe(
         radial=_radial(deposits, view.distance, geometry).astype(np.float32),
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
         ring_cells=deposits.counts(filled, ring[filled], rings).astype(np.float32),
-        spectrum=_spectrum(deposits, above).astype(np.float32),
+        spectrum=_spectrum(deposits, filled).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
         index_angle_rad=view.index_angle_rad.astype(np.float64),
         angle_x_deg=angle_x,
@@ -229,8 +228,8 @@ def _radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
     return hits.sums(np.searchsorted(inner, distance, side="right"), len(inner) + 1, hits.energy)
 
 
-def _spectrum(hits: Deposits, above: npt.NDArray[np.bool_]) -> Array:
-    """Hits above the threshold by log10 of their energy in GeV, (N, bins); the last bin is open."""
+def _spectrum(hits: Deposits, filled: npt.NDArray[np.bool_]) -> Array:
+    """The `filled` cells by log10 of their energy in GeV, (N, bins); the last bin is open."""
     bins = len(SPECTRUM_EDGES) - 1
-    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[above]), side="right") - 1
-    return hits.counts(above, place.clip(0, bins - 1), bins)
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[filled]), side="right") - 1
+    return hits.counts(filled, place.clip(0, bins - 1), bins)

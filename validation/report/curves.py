@@ -146,13 +146,13 @@ def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
     along_x, along_y = lateral_edges_mm(geometry)
-    radial, hit_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{hit}$ / GeV)"
+    radial, cell_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{cell}$ / GeV)"
     plans = {
         "layers": profile("layers", "Longitudinal profile", "Layer", layers),
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
         "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
-        "spectrum": profile("spectrum", "Hit energies", hit_energy, SPECTRUM_EDGES, "Hits a shower"),
+        "spectrum": profile("spectrum", "Cell energies", cell_energy, SPECTRUM_EDGES, "Cells a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
         "response_against_energy": against(
             "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
