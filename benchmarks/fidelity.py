@@ -103,7 +103,7 @@ def table(rows: list[dict[str, Any]]) -> Iterable[str]:
         ]
         numbers = []
         for key in SHOWN:
-            values = [row[key] for row in cell if row[key] is not None]
+            values = [row[key] for row in cell if row.get(key) is not None]
             numbers.append(f"{np.mean(values):.3g} ({np.ptp(values):.1g})" if values else "none")
         minutes = np.mean([row["minutes"] for row in cell])
         yield (

@@ -29,6 +29,7 @@ from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from validation.compare import Judgement
 from validation.measure.deposits import line
+from validation.measure.edges import SPECTRUM_EDGES
 from validation.measure.observables import SCALARS, Observables, observe
 from validation.measure.sets import Measured, Table
 from validation.measure.voxels import coarse_blocks
@@ -80,8 +81,10 @@ def softer_hits(showers: Showers, _: np.random.Generator) -> Showers:
 
 def smeared_hits(showers: Showers, rng: np.random.Generator) -> Showers:
     """Deposits smeared by a fifth, at equal energy: the edge of minimum ionising particles is lost."""
-    factor = np.exp(rng.normal(0, 0.2, showers.cells.shape)).astype(np.float32)
-    return replace(showers, cells=_with_energy_of(showers.cells, showers.cells * factor))
+    cells = showers.cells.copy()
+    filled = cells > 0
+    cells[filled] *= np.exp(rng.normal(0, 0.2, filled.sum())).astype(np.float32)
+    return replace(showers, cells=_with_energy_of(showers.cells, cells))
 
 
 def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
@@ -232,7 +235,8 @@ def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sa
 
     A fault of another text, and other observables, are measured anew.
     """
-    made_by = storage.fingerprint([inspect.getsource(planted), [scalar.name for scalar in SCALARS]])[:12]
+    measures = [scalar.name for scalar in SCALARS], [*SPECTRUM_EDGES]
+    made_by = storage.fingerprint([inspect.getsource(planted), *measures])[:12]
     kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}_{made_by}.npz"
     names = [field.name for field in fields(Observables)]
     if kept is not None and kept.exists():

@@ -11,7 +11,7 @@ from scipy.integrate import cumulative_trapezoid
 from scipy.stats import norm
 
 from training.models.autoregressive.copula import spectra
-from training.models.autoregressive.densities import log_energies, log_shared, scores
+from training.models.autoregressive.densities import SCORE_REACH, SCORE_STEP, log_energies, log_shared, scores
 from training.models.autoregressive.sampling.shared_energy import deposits
 
 _EDGES = (0.5, 2.0)  # no deposit is less than the first, and none between the second and its double
@@ -33,18 +33,35 @@ def tables() -> Any:
 
 
 def _layer(tables: Any, number: int, score: Any) -> Any:
-    return np.exp(log_energies(np.asarray(score, np.float32), tables[number])[0].numpy())
+    place = ((np.asarray(score) + SCORE_REACH) / SCORE_STEP).astype(np.float32)
+    return np.exp(log_energies(place, tables[number], np.diff(tables[number]))[0].numpy())
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_the_scores_of_a_layer_are_normal_if_hits_count_by_the_root_of_their_energy(tables: Any, layer: int) -> None:
+def test_the_scores_of_a_layer_are_normal_below_one(tables: Any, layer: int) -> None:
     energy = (1 + layer) * _energies(20_000, 5)
-    found = scores(energy, np.full(20_000, layer), tables).numpy()
-    order = np.argsort(found)
-    weight = np.sqrt(energy[order])
-    cumulative = np.cumsum(weight) / weight.sum()
-    assert np.abs(cumulative - norm.cdf(found[order])).max() < 0.04  # others are counted beside its own
-    np.testing.assert_allclose(_layer(tables, layer, found), energy, rtol=1e-3)
+    found = np.sort(scores(energy, np.full(20_000, layer), tables).numpy())
+    below = found < 1
+    assert below.mean() == pytest.approx(norm.cdf(1), abs=0.04)  # others are counted beside its own
+    assert np.abs((np.arange(20_000) + 0.5) / 20_000 - norm.cdf(found))[below].max() < 0.04
+    np.testing.assert_allclose(_layer(tables, layer, found), np.sort(energy), rtol=1e-3)
+
+
+def test_above_one_a_score_rises_with_the_logarithm_as_it_does_just_below(tables: Any) -> None:
+    """In the table and beyond it."""
+    chosen = [0.75, 1, 2, 3.5, 4, 6, 12]
+    logs = np.log(_layer(tables, 0, chosen))
+    np.testing.assert_allclose((np.diff(logs) / np.diff(chosen))[1:], (logs[1] - logs[0]) / 0.25, rtol=1e-3)
+    np.testing.assert_allclose(scores(np.exp(logs), np.zeros(7, int), tables), chosen, atol=2e-3)
+
+
+def test_of_energies_in_steps_the_largest_have_scores_of_some_units() -> None:
+    """A step of the read-out holds a fifth of the hits, about the score 1."""
+    energy = np.repeat([1.0, 2.0, 3.0, 1000.0], [500, 250, 200, 50])
+    tables = spectra([(np.zeros(1000, int), np.log(energy))], 1).astype(np.float32)
+    found = scores(np.float32([3.0, 1000.0]), np.zeros(2, int), tables).numpy()
+    assert 0.7 < found[0] < 2
+    assert found[1] == pytest.approx(8.8, rel=0.1)
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -60,9 +77,8 @@ def test_scores_of_any_smooth_density_have_the_edges_of_the_spectrum(tables: Any
 def test_a_layer_without_hits_has_the_spectrum_of_all(tables: Any) -> None:
     energy = np.concatenate([_energies(20_000, 7), 2 * _energies(20_000, 8)])
     found = scores(energy, np.full(40_000, 2), tables).numpy()
-    order = np.argsort(found)
-    weight = np.sqrt(energy[order])
-    assert np.abs(np.cumsum(weight) / weight.sum() - norm.cdf(found[order])).max() < 0.02
+    found = np.sort(found)[:30_000]  # below one
+    assert np.abs((np.arange(30_000) + 0.5) / 40_000 - norm.cdf(found)).max() < 0.02
 
 
 def test_energies_beyond_the_table_have_scores_too() -> None:
@@ -71,6 +87,24 @@ def test_energies_beyond_the_table_have_scores_too() -> None:
     energy = _layer(tables, 0, score)
     assert (np.diff(energy) > 0).all()
     np.testing.assert_allclose(scores(energy, np.zeros(5, int), tables), score, atol=0.01)
+
+
+def test_hits_beyond_the_table_come_to_their_energy(tables: Any) -> None:
+    """The last score of the table is 4; the means here have 6 to 15."""
+    energy = _layer(tables, 0, [6, 9, 15])
+    score = np.random.default_rng(4).normal(0, 0.5, 30).astype(np.float32)
+    found = deposits(score, np.ones(30, bool), np.repeat(np.arange(3, dtype=np.int32), 10), 10 * energy, tables[0])
+    found, score = found.numpy().reshape(3, 10), score.reshape(3, 10)
+    np.testing.assert_allclose(found.sum(1), 10 * energy, rtol=1e-3)
+    slope = np.log(energy[1] / energy[0]) / 3
+    np.testing.assert_allclose(np.log(found / found[:, :1]), slope * (score - score[:, :1]), atol=1e-3)
+
+
+def test_a_gap_about_the_score_one_does_not_squeeze_the_core() -> None:
+    energy = np.concatenate([np.random.default_rng(6).uniform(0.5, 2, 8_000), np.geomspace(100, 400, 2_000)])
+    tables = spectra([(np.zeros(10_000, int), np.log(energy))], 1).astype(np.float32)
+    low, high = scores(np.float32([200, 400]), np.zeros(2, int), tables).numpy()
+    assert high - low > 0.15
 
 
 def test_two_deposits_are_drawn_as_they_are_dense() -> None:

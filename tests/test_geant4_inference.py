@@ -151,9 +151,11 @@ def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10)
     return np.asarray(expected)
 
 
-def test_of_scores_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:
-    """Training leaves the level of the deposits' scores free."""
+@pytest.mark.parametrize("lower", [0.0, 8.0])
+def test_of_scores_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path, lower: float) -> None:
+    """Training leaves the level of the deposits' scores free; and of deposits that are beyond the table of scores."""
     generator = Generator(squares[1].parent / "model")
+    generator.model._store.set({"spectra": generator.model._store["spectra"] - lower})
     bias = generator.model.networks["odd"]._deposit.bias
     bias.assign(bias + np.repeat(np.array([0, 300, 0], np.float32), bias.shape[0] // 3))
     (tmp_path / "far.safetensors").write_bytes(arrays_file(generator.model, generator.card))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "networks.hh"
 
@@ -85,19 +86,27 @@ void deposit(const float* spectrum, float energy, Numbers& scores) {
   const float mean = wanted - std::log(hits);
   const auto below = std::count_if(spectrum, spectrum + kScores, [&](float each) { return each < mean; });
   shift += kScoreStep * static_cast<float>(below);
-  shift -= std::min(log_energy(spectrum, shift).second * squares / hits, kMostApart) / 2;
-  for (int step = 0; step < kShiftSteps; ++step) {
+  const float rise_there = log_energy(spectrum, shift).second;
+  if (rise_there > 0) shift += std::max(mean - spectrum[kScores - 1], 0.0f) / rise_there;
+  shift -= std::min(rise_there * squares / hits, kMostApart) / 2;
+  float step = 0;
+  std::vector<std::pair<float, float>> found(scores.size());
+  for (int number = 0; number < kShiftSteps; ++number) {
+    shift += step;
     float total = 0, rise = 0;
-    for (const float each : scores) {
-      const auto [log_value, slope] = log_energy(spectrum, each + shift);
-      const float value = std::exp(std::clamp(log_value, -kFar, kFar));
+    for (std::size_t hit = 0; hit < scores.size(); ++hit) {
+      found[hit] = log_energy(spectrum, scores[hit] + shift);
+      const float value = std::exp(std::clamp(found[hit].first, -kFar, kFar));
       total += value;
-      rise += value * slope;
+      rise += value * found[hit].second;
     }
     const float by = rise != 0 ? total / rise : 0.0f;
-    shift += std::clamp((wanted - std::log(std::max(total, kRarest))) * by, -kMostStep, kMostStep);
+    step = std::clamp((wanted - std::log(std::max(total, kRarest))) * by, -kMostStep, kMostStep);
   }
-  for (float& each : scores) each = std::exp(std::clamp(log_energy(spectrum, each + shift).first, -kFar, kFar));
+  for (std::size_t hit = 0; hit < scores.size(); ++hit) {
+    const auto [log_value, slope] = found[hit];
+    scores[hit] = std::exp(std::clamp(log_value + slope * std::clamp(step, -kScoreStep, kScoreStep), -kFar, kFar));
+  }
 }
 
 void scale(const Constants& of, float energy, Numbers& values) {

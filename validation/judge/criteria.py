@@ -1,7 +1,7 @@
 """The criteria: what is measured of two sets of showers, in bins of energy, of angles, and of kinds.
 
-A mean is a line of `MEANS`; layers, rings, correlations, coverage and histograms follow below. The key of each names
-its tolerance in the files of `calopipe/grades`, which say what it means.
+A mean is a line of `MEANS`; layers, rings, cells by energy, correlations, coverage and histograms follow below. The key
+of each names its tolerance in the files of `calopipe/grades`, which say what it means.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from calopipe.grade import Grade
 from calopipe.showers.cells import Array
 from validation.judge.answers import Measurement
 from validation.measure.edges import spectrum_labels, wide
-from validation.measure.observables import SCALARS, Columns, Observables, features, ring_shares
+from validation.measure.observables import SCALARS, Columns, Observables, features, shares
 from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
 from validation.statistics.estimates import (
@@ -68,7 +68,7 @@ MEANS = (
 ANGLE = Mean("Mean measured angle", "angle_deg", "angle_deg", difference_of_means, 0.0, "degrees")
 AZIMUTH = Mean("Mean measured angle to x", "angle_deg", "angle_x_deg", difference_of_means, 0.0, "degrees")
 RINGS = {"ring_energy": "Energy in rings about the axis", "ring_cells": "Cells in rings about the axis"}
-SHARES = *RINGS, "spectrum"
+_SHARES = *RINGS, "spectrum"
 PROFILES = {
     "layers": "Longitudinal profile", "along_x": "Profile along x", "along_y": "Profile along y",
     "radial": "Radial profile", "spectrum": "Cell energies",
@@ -83,7 +83,8 @@ CORRELATED = (
 # In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
 # one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
 _NORMAL_EVENTS = 100
-_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail; a bin of cells, left out
+_TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
+_COMMON_SHARE = 0.01  # of the cells: a bin of their energies with less is left out
 _LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
 
 
@@ -116,7 +117,7 @@ def _in_energy_bin(
     some = samples(tables, SAMPLE_SHOWERS, rng)
     binned = histograms(some, histogram_bins(events, tolerance["separation"]))
     decades = wide(some.reference.energy_gev)
-    corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *SHARES
+    corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *_SHARES
     means = {
         name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
     }
@@ -197,12 +198,12 @@ class _Bin:
     def layers(self) -> list[Measurement]:
         """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
         means = self.drawn.point.reference["layers"]
-        shares = means / max(float(means.sum()), 1e-30)
+        held = means / max(float(means.sum()), 1e-30)
         statistic = ratio_of_means("layers")
         estimates, floors = self.drawn.estimate(statistic), self.drawn.floors(statistic, 1.0)
         layers = []
-        for layer in np.flatnonzero(shares > 0):
-            tail = shares[layer] < _TAIL_SHARE
+        for layer in np.flatnonzero(held > 0):
+            tail = held[layer] < _TAIL_SHARE
             key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
             layers.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
         return layers
@@ -221,8 +222,8 @@ class _Bin:
 
     def cell_energies(self) -> Measurement:
         """Ratios of the shares of the cells with energy, by how much of it they hold."""
-        held = self.drawn.point.reference["spectrum"] >= _TAIL_SHARE
-        labels = [energies if kept else "" for energies, kept in zip(spectrum_labels(), held, strict=True)]
+        held = self.drawn.point.reference["spectrum"] >= _COMMON_SHARE
+        labels = [label if kept else "" for label, kept in zip(spectrum_labels(), held, strict=True)]
         return self.worst("Cells by energy", "cell_energies", ratio_of_means("spectrum"), labels)
 
     def correlations(self) -> Measurement:
@@ -291,6 +292,6 @@ def _columns(name: str, decades: bool = False) -> Columns:
     if name == "layers":
         power = 0.5 if decades else 1.0
         return lambda table: table.layers / table.energy_gev[:, None] ** power
-    if name in SHARES:
-        return lambda table: ring_shares(getattr(table, name))
+    if name in _SHARES:
+        return lambda table: shares(getattr(table, name))
     return lambda table: (table.angle_x_deg if name == AZIMUTH.observable else table.column(name))[:, None]

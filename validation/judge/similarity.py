@@ -16,7 +16,7 @@ from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
 from validation.judge import faults
 from validation.judge.answers import LEVEL
 from validation.measure.edges import wide
-from validation.measure.observables import Observables, features, ring_shares
+from validation.measure.observables import Observables, features, shares
 from validation.measure.sets import SAMPLE_SHOWERS, Measured, Rows, Samples, Tables, selected, thinned
 from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
@@ -90,7 +90,7 @@ def _shares(table: Observables) -> FloatArray:
 
 def _observables(table: Observables) -> npt.NDArray[Any]:
     """The features of the distances, and the shares of the rings about the axis."""
-    return np.concatenate([features(table), ring_shares(table.ring_energy), ring_shares(table.ring_cells)], axis=1)
+    return np.concatenate([features(table), shares(table.ring_energy), shares(table.ring_cells)], axis=1)
 
 
 def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:

@@ -20,8 +20,8 @@ RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.ara
 CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy
 
 # log10(E/GeV) of cells with energy: forty bins from a hit's threshold to 1 GeV, more than any cell of a 200 GeV
-# electron holds, and as wide ones down to `CELL_GEV` and on to 1 TeV: calibrated cells, and thick layers, hold as much.
-# The last bin is open.
+# electron holds. Bins of the same width go down to `CELL_GEV`, and up to 1 TeV, as calibrated cells and thick layers
+# hold as much. The last bin is open.
 SPECTRUM_EDGES = np.log10(HIT_GEV) * (1 - np.arange(-25, 75) / 40)
 
 RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
@@ -29,6 +29,7 @@ _GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few te
 _ROUNDING = 1e-3  # of a cell: edges this near are one
 
 
+_UNITS_GEV = (("GeV", 1.0), ("MeV", 1e-3), ("keV", 1e-6))
 _WIDE = 3.0  # a beam of 100 to 200 GeV is not
 
 
@@ -66,9 +67,9 @@ def ring_labels(geometry: Geometry | None = None) -> list[str]:
 
 def spectrum_labels() -> list[str]:
     """The name of each bin of `SPECTRUM_EDGES`, without the last edge, as the last bin is open."""
-    mev = 10 ** (SPECTRUM_EDGES + 3)
-    inner = [f"{low:.3g} to {high:.3g} MeV" for low, high in itertools.pairwise(mev[:-1])]
-    return [*inner, f"beyond {mev[-2]:.3g} MeV"]
+    gev = 10**SPECTRUM_EDGES
+    edges = [next(f"{edge / unit:.3g} {name}" for name, unit in _UNITS_GEV if edge >= unit) for edge in gev]
+    return [*(f"{low} to {high}" for low, high in itertools.pairwise(edges[:-1])), f"beyond {edges[-2]}"]
 
 
 @lru_cache(maxsize=8)

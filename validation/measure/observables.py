@@ -66,13 +66,13 @@ _COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower, of 2.9 kB where the shower's cells fill 260 kB.
+    """A table with a row a shower, of 3.1 kB where the shower's cells fill 260 kB.
 
     `energy_gev`, `theta_rad`, `phi_rad` (N,) are the labels, `particle` (N,) the PDG code; the latter two are 0 where
     files have none. `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial`
     (N, bins) are energies in GeV; so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells`
-    counts the cells with energy; `spectrum` (N, bins) counts these by log10 of it; the bins are those of
-    `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
+    counts the cells with energy; `spectrum` (N, bins) counts them by log10 of their energy in GeV; the bins are those
+    of `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
     `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `angle_x_deg` (N,) is the measured
     angle to the axis x, NaN where files have no azimuth.
     """
@@ -126,9 +126,9 @@ def features(table: Observables) -> Array:
     return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
 
 
-def ring_shares(rings: npt.NDArray[np.floating]) -> Array:
-    """The share of each ring in the sum over `rings` (N, rings), NaN where that is zero."""
-    held = rings.astype(np.float64)
+def shares(columns: npt.NDArray[np.floating]) -> Array:
+    """The share of each column in the sum of its row of `columns` (N, k), NaN where that is zero."""
+    held = columns.astype(np.float64)
     return divided(held, held.sum(axis=1))
 
 
@@ -176,8 +176,8 @@ def observe(
         "overlap": np.where(empty, np.nan, overlap),
     }
     of_third = [layers[:, thirds(geometry) == k].sum(axis=1) for k in range(3)]
-    shares = divided(np.stack(of_third, axis=1), total)
-    columns |= dict(zip(("first_third", "middle_third", "last_third"), shares.T, strict=True))
+    in_thirds = divided(np.stack(of_third, axis=1), total)
+    columns |= dict(zip(("first_third", "middle_third", "last_third"), in_thirds.T, strict=True))
     rings = len(ring_labels(geometry))
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),

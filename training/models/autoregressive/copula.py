@@ -12,7 +12,7 @@ import tensorflow as tf
 from scipy.special import ndtr, ndtri
 
 from training.models.autoregressive import totals
-from training.models.autoregressive.densities import SCORE_REACH, SCORES
+from training.models.autoregressive.densities import SCORE_REACH, SCORE_STEP, SCORES
 from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
 from training.models.base import Array
 
@@ -24,6 +24,9 @@ _STEP = 0.5  # by which the logs of two energies differ, at the least, that have
 _SMALLEST_SPREAD = 1e-9
 # How many hits of all layers, and of a normal distribution, are counted beside those of a layer.
 _LIKE_ALL, _LIKE_NORMAL = 1000, 100
+# Logarithms rise above the score 1 as over so much of the score below it; and by how much for each score, in standard
+# deviations of all logarithms: a read-out of few steps has many hits of one energy there, or none.
+_NEAR, _LEAST, _MOST = 0.25, 0.5, 2.0
 _WIDTHS, _GRID = 6, 4001  # how far logarithms of energies are looked at, in standard deviations, and at how many
 
 
@@ -70,26 +73,27 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
 def spectra(hits: Sequence[tuple[Array, Array]], layers: int) -> Array:
     """The logarithms of energies (layers, SCORES) by score, of the hits of a split: in parts, layers and logarithms.
 
-    A hit counts by the root of its energy. Otherwise the core, few hits with most of the energy, would be squeezed into
-    a narrow range of scores. Beside a layer's own hits some of all layers count, and a few of a normal distribution, so
-    that a layer of few hits has a spectrum too, and it has no end.
+    Beside a layer's own hits some of all layers count, and a few of a normal distribution, so that a layer of few hits
+    has a spectrum too, and it has no end. Above the score 1 the logarithm rises as it does just below: the core is
+    few hits with most of the energy, and their energies rise in proportion to the shower's.
     """
+    number = sum(len(logs) for _, logs in hits)
+    mean, square = (sum((logs.astype(np.float64) ** power).sum() for _, logs in hits) / number for power in (1, 2))
+    width = max(np.sqrt(max(square - mean * mean, 0.0)), _SMALLEST_SPREAD)
     ends = [float(end) for _, logs in hits for end in (logs.min(), logs.max())]
-
-    def weight(logs: Array) -> Array:
-        return np.exp((logs.astype(np.float64) - max(ends)) / 2)
-
-    total, first, second = (sum((weight(logs) * logs**power).sum() for _, logs in hits) for power in range(3))
-    mean, width = first / total, max(np.sqrt(max(second / total - (first / total) ** 2, 0.0)), _SMALLEST_SPREAD)
     grid = np.linspace(min(*ends, mean - _WIDTHS * width), max(*ends, mean + _WIDTHS * width), _GRID)
     held = np.zeros(layers * _GRID)
     for layer, logs in hits:
-        held += np.bincount(layer * _GRID + np.searchsorted(grid, logs), weight(logs), len(held))
-    below = np.cumsum(held.reshape(layers, _GRID), axis=1) * sum(len(logs) for _, logs in hits) / total
+        held += np.bincount(layer * _GRID + np.searchsorted(grid, logs), minlength=len(held))
+    below = np.cumsum(held.reshape(layers, _GRID), axis=1)
     every = below.sum(axis=0) + _LIKE_NORMAL * ndtr((grid - mean) / width)
     share = below + _LIKE_ALL * every / every[-1]
     levels = ndtr(np.linspace(-SCORE_REACH, SCORE_REACH, SCORES))
-    return np.array([np.interp(levels, each / each[-1], grid) for each in share])
+    found = np.array([np.interp(levels, each / each[-1], grid) for each in share])
+    one, near = (round(score / SCORE_STEP) for score in (SCORE_REACH + 1, _NEAR))
+    slope = np.clip((found[:, one] - found[:, one - near]) / (near * SCORE_STEP), _LEAST * width, _MOST * width)
+    found[:, one:] = found[:, one, None] + slope[:, None] * np.arange(SCORES - one) * SCORE_STEP
+    return found
 
 
 def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:

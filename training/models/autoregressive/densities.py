@@ -5,8 +5,9 @@ are hit, one at least where it has energy; then, for each of them, the score of 
 
 The spectrum of the hits of a layer has edges: thin silicon holds what a minimum ionising particle deposits, or more,
 and seldom half of it; and hits begin at a threshold. A density of a few normals of the logarithm cannot follow them.
-The score of an energy is the normal quantile of the part of the layer's hits that is below it, where hits count by the
-root of their energy. So there are no edges among scores, and smooth densities of them have the spectrum's in place.
+The score of an energy is the normal quantile of the part of the layer's hits that is below it. So there are no edges
+among scores, and smooth densities of them have the spectrum's in place. Above 1 a score rises with the logarithm; no
+edge is expected in that sixth of the hits.
 """
 
 from __future__ import annotations
@@ -146,22 +147,22 @@ def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
-    """The scores (R,) of energies (R,) in layers (R,), by the logarithms `spectra` (layers, SCORES) of energies."""
-    return tf.clip_by_value(
-        normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH, 2 * SCORE_REACH
-    )
+    """The scores (R,) of energies (R,) in layers (R,), by the logarithms `spectra` (layers, SCORES) of energies.
 
-
-def log_energies(score: Tensor, spectrum: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithms (R,) of the energies with this `score` (R,) by that of a layer's `spectrum` (SCORES,), linear
-    between and beyond its scores; and how they rise with the score.
+    None is below -2 SCORE_REACH.
     """
-    place = (score + SCORE_REACH) / SCORE_STEP
-    left = tf.minimum(tf.floor(place), SCORES - 2.0)
-    left = tf.where(left > 0, left, 0.0)  # of no number too
-    at = tf.cast(left, tf.int32)
-    rise = tf.gather(spectrum[1:] - spectrum[:-1], at)
-    return tf.gather(spectrum, at) + (place - left) * rise, rise / SCORE_STEP
+    return tf.maximum(normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH)
+
+
+def log_energies(place: Tensor, spectrum: Tensor, rises: Tensor) -> tuple[Tensor, Tensor]:
+    """The logarithms (R,) of the energies at each `place` (R,) of a layer's `spectrum` (SCORES,); and how they rise.
+
+    Places are scores in units of SCORE_STEP, from -SCORE_REACH. `rises` (SCORES - 1,) are those from each place to the
+    next; between them, and beyond them, the logarithms are linear.
+    """
+    at = tf.cast(tf.where(place > 0, tf.minimum(place, SCORES - 2.0), 0.0), tf.int32)  # of no number too
+    rise = tf.gather(rises, at)
+    return tf.gather(spectrum, at) + (place - tf.cast(at, tf.float32)) * rise, rise
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:

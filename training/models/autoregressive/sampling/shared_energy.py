@@ -15,8 +15,8 @@ from training.models.autoregressive.densities import (
     BETWEEN_REACH,
     NOTHING,
     REACH,
-    SCORE_REACH,
     SCORE_STEP,
+    SCORES,
     Mixture,
     draw_mixture,
     log_energies,
@@ -30,7 +30,8 @@ _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odd
 # added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 _MOST_LOG = 12.0  # of the number of hits
-_SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5, 3.0  # of the scores of hits that share an energy
+# Of the scores of hits that share an energy, in steps of the table.
+_SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5 / SCORE_STEP, 3.0 / SCORE_STEP
 # Scores from their mean, and logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32.
 _FAR = 60.0
 
@@ -98,24 +99,30 @@ def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spec
 
     The scores of each of N showers are moved together, so that its hits sum to `energy` (N,) but for what `scaled`
     mends. Only differences of scores mean something. Training leaves their level free, which may become hundreds.
+    Newton's method finds the shift; its last step, at most one of the table, moves each along its own straight line.
     """
     counts, showers = tf.cast(is_hit, tf.float32), tf.size(energy)
     hits, level = _sums(shower, showers, counts, tf.where(is_hit, score, 0.0))
-    score = tf.clip_by_value(score - tf.gather(tf.math.divide_no_nan(level, hits), shower), -_FAR, _FAR)
+    score -= tf.gather(tf.math.divide_no_nan(level, hits), shower)
+    score = tf.clip_by_value(score, -_FAR, _FAR) / SCORE_STEP  # in steps of the table
     wanted = tf.math.log(tf.maximum(energy, _RAREST))
     (squares,) = _sums(shower, showers, counts * tf.square(score))
     mean = wanted - tf.math.log(tf.maximum(hits, 1.0))
-    shift = SCORE_STEP * tf.reduce_sum(tf.cast(spectrum < mean[:, None], tf.float32), 1) - SCORE_REACH  # the mean's
+    below = tf.reduce_sum(tf.cast(spectrum < mean[:, None], tf.float32), 1)
+    rises = spectrum[1:] - spectrum[:-1]
+    of_mean = tf.gather(rises, tf.cast(tf.minimum(below, SCORES - 2.0), tf.int32))
+    shift = below + tf.math.divide_no_nan(tf.maximum(mean - spectrum[-1], 0.0), of_mean)  # the place of the mean
     # of normal numbers x, exp(rise x) is exp(rise^2 variance / 2) on the mean
-    rise = log_energies(shift, spectrum)[1]
-    shift -= tf.minimum(rise * tf.math.divide_no_nan(squares, hits), _MOST_APART) / 2
+    shift -= tf.minimum(of_mean * tf.math.divide_no_nan(squares, hits), _MOST_APART) / 2
+    step = tf.zeros_like(shift)
     for _ in range(_SHIFT_STEPS):
-        log_value, slope = log_energies(score + tf.gather(shift, shower), spectrum)
+        shift += step
+        log_value, rise = log_energies(score + tf.gather(shift, shower), spectrum, rises)
         value = counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
-        total, rise = _sums(shower, showers, value, value * slope)
-        step = (wanted - tf.math.log(tf.maximum(total, _RAREST))) * tf.math.divide_no_nan(total, rise)
-        shift += tf.clip_by_value(step, -_MOST_STEP, _MOST_STEP)
-    log_value, _ = log_energies(score + tf.gather(shift, shower), spectrum)
+        total, slope = _sums(shower, showers, value, value * rise)
+        step = (wanted - tf.math.log(tf.maximum(total, _RAREST))) * tf.math.divide_no_nan(total, slope)
+        step = tf.clip_by_value(step, -_MOST_STEP, _MOST_STEP)
+    log_value += rise * tf.gather(tf.clip_by_value(step, -1.0, 1.0), shower)
     return counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
 
 
