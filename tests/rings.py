@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
+from showers import make_ring_showers, write_whole
 
-from calopipe.showers.cells import Geometry, Layer, Showers
-from calopipe.showers.positions import positions
-from calopipe.showers.writer import shower_writer
+from calopipe.showers.cells import Geometry, Layer
 
 RINGS = Geometry.of_layers(
     [Layer(4.0, 1.0, (1, 3), r_edges_mm=(0.0, 5.0, 10.0, 30.0))]
@@ -18,14 +16,5 @@ RINGS = Geometry.of_layers(
 
 
 def make_rings(path: Path, *, events: int, seed: int, width_mm: float = 10.0) -> Path:
-    """Showers that fall off exponentially over `width_mm`, of 1 to 100 GeV."""
-    rng = np.random.default_rng(seed)
-    energy = (10 ** rng.uniform(0, 2, events)).astype(np.float32)
-    place = positions(RINGS)
-    density = np.where(place.exists, np.exp(-np.nan_to_num(place.r_mm) / width_mm) * np.nan_to_num(place.area_mm2), 0)
-    quanta = rng.poisson(density / density.sum() * 40 * energy[:, None, None])  # 25 MeV each
-    cells = 25.0 * np.moveaxis(quanta, 1, 2).reshape(events, *RINGS.shape).astype(np.float32)
-    theta = np.full(events, np.pi / 2, np.float32)
-    with shower_writer(path, RINGS, {}) as writer:
-        writer.write(Showers(cells, energy, theta, theta))
-    return path
+    """A file of `make_ring_showers`."""
+    return write_whole(path, make_ring_showers(events=events, seed=seed, geometry=RINGS, width_mm=width_mm), RINGS)

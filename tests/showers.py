@@ -16,6 +16,7 @@ from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from calopipe.showers.selection import Selection
+from calopipe.showers.writer import shower_writer
 from preprocessing.manifest import Manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
@@ -95,14 +96,19 @@ def make_toy_showers(*, events: int, geometry: Geometry, seed: int = 0) -> Showe
     return Showers(cells, energy, theta, angle_of_cells(cells, geometry))
 
 
-def make_ring_showers(*, events: int, seed: int = 0, geometry: Geometry = RING_GEOMETRY) -> Showers:
-    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers; sparse, quanta of 20 MeV."""
+def make_ring_showers(
+    *, events: int, seed: int = 0, geometry: Geometry = RING_GEOMETRY, width_mm: float = 8.0
+) -> Showers:
+    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers, from which they fall off
+    exponentially over `width_mm`; sparse, quanta of 20 MeV.
+    """
     rng = np.random.default_rng(seed)
     where = positions(geometry)
     energy = np.exp(rng.uniform(0, np.log(100), events)).astype(np.float32)
-    depth = np.maximum(where.z_x0 - rng.exponential(0.5, (events, 1)), 0)  # (events, layers)
+    begin = np.minimum(rng.exponential(0.5, (events, 1)), where.z_x0[-1] / 2)  # so that none is empty
+    depth = np.maximum(where.z_x0 - begin, 0)  # (events, layers)
     profile = depth**3 * np.exp(-0.5 * depth) * where.x0
-    density = np.where(where.exists, np.exp(-where.r_mm / 8) * where.area_mm2, 0)
+    density = np.where(where.exists, np.exp(-where.r_mm / width_mm) * where.area_mm2, 0)
     density = profile[:, :, None] * density / density.sum(axis=1, keepdims=True)
     density /= density.sum(axis=(1, 2), keepdims=True)
     quanta = rng.poisson(density * 50 * energy[:, None, None])  # (events, layers, places)
@@ -128,6 +134,13 @@ def write_file(
                 file.create_dataset(name, data=values, **stored)
         if geometry is not None:
             file.attrs.update({name: value for name, value in geometry.to_json().items() if name != "shape"})
+    return path
+
+
+def write_whole(path: Path, showers: Showers, geometry: Geometry, deposits: str = "") -> Path:
+    """A file of `showers` as the product writes it, in the layout `deposits`."""
+    with shower_writer(path, geometry, {}, deposits) as writer:
+        writer.write(showers)
     return path
 
 

@@ -7,8 +7,8 @@ import pytest
 from numpy.typing import NDArray
 
 from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import HighLevel, high_level
+from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
 from validation.challenge.histograms import Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd

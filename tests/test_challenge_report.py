@@ -16,8 +16,8 @@ from showers import make_file
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.challenge import CLASSIFIER, TIMING
-from calopipe.showers.challenge.datasets import known
 from calopipe.showers.challenge.highlevel import high_level
+from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from validation.__main__ import _asked, parser

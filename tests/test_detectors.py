@@ -9,8 +9,7 @@ import pytest
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
-from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import settled, split_values, with_values
+from calopipe.showers.detectors import known, settled, split_values, with_values
 from calopipe.showers.selection import Selection
 
 # arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of

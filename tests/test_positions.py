@@ -10,7 +10,7 @@ import pytest
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
-from calopipe.showers.challenge.datasets import known
+from calopipe.showers.detectors import known
 from calopipe.showers.positions import nearest, place_at, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(

@@ -1,4 +1,4 @@
-"""The measured angle against plain loops, and what is known of it on Geant4 showers.
+"""The measured angle against plain loops.
 
 `test_validation_observables.py` has the closed form of a straight track.
 """
@@ -9,25 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import SAMPLE, SMALL_GEOMETRY, make_showers, make_toy_showers, measured_angle
+from showers import SMALL_GEOMETRY, make_showers, make_toy_showers
 
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.datasets import known
-from calopipe.showers.detectors import split_values
-from calopipe.showers.files import open_showers
+from calopipe.showers.detectors import known, split_values
 from calopipe.showers.metric import Profiles
 
 ROOT = Path(__file__).parent.parent
-
-
-def test_known_flattening_on_the_geant4_sample() -> None:
-    showers = open_showers(sorted(SAMPLE.glob("*.h5"))[0]).read()
-    true, measured = np.degrees(showers.theta_rad), np.degrees(measured_angle(showers.cells))
-    for at, reads in ((61, 70), (119, 110)):
-        chosen = np.abs(true - at) < 1
-        assert chosen.sum() > 5
-        assert measured[chosen].mean() == pytest.approx(reads, abs=1)
 
 
 def _by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> float:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import replace
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
-from commands import refused, run
-from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_voxels
+from commands import refused
+from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_voxels, write_whole
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import Showers
-from calopipe.showers.challenge.datasets import known
-from calopipe.showers.files import open_showers
+from calopipe.showers.detectors import known
+from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
-from calopipe.showers.writer import shower_writer
-from preprocessing.dataset import read_manifest
-from preprocessing.reading import ordered_batches
 from preprocessing.showers.plausibility import look_at
-
-TWO = known()["calochallenge-2"]
 
 
 @pytest.mark.parametrize("name", list(known()))
-def test_planted_voxels_in_mev(name: str, tmp_path: Path) -> None:
-    """Voxels come layer by layer, then by angle, then by radius; energies in MeV, along the axis."""
+def test_planted_voxels_in_mev(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Voxels come layer by layer, then by angle, then by radius; energies in MeV, along the axis: all is known."""
     geometry = known()[name]
     planted, index, offset = [], [], 0
     for layer, each in enumerate(geometry.layers):
@@ -39,32 +33,15 @@ def test_planted_voxels_in_mev(name: str, tmp_path: Path) -> None:
         offset += angles * rings
     showers = np.zeros((len(index), offset), np.float32)
     showers[np.arange(len(index)), index] = 250.0
-    file = open_showers(write_voxels(tmp_path / "a.h5", showers, np.linspace(1500.0, 65536.0, len(index))[:, None]))
+    path = write_voxels(tmp_path / "a.h5", showers, np.linspace(1500.0, 65536.0, len(index))[:, None])
+    (file,) = open_all([path])
+    assert not caplog.records
     assert file.geometry == geometry
     found = file.read()
     assert np.argwhere(found.cells).tolist() == planted
     assert found.cells.max() * file.geometry.file_unit_gev == pytest.approx(0.25)
     np.testing.assert_allclose(found.energy_gev, np.linspace(1.5, 65.536, len(index)), rtol=1e-6)
     np.testing.assert_allclose(np.degrees(found.theta_rad), 90)
-
-
-def test_the_sample_needs_no_options(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Every deposit arrives, in the unit of the file, and nothing is doubted."""
-    with caplog.at_level(logging.WARNING):
-        run("--input", CYLINDER, "--output", tmp_path / "ds")
-    assert not caplog.records
-    manifest = read_manifest(tmp_path / "ds")
-    assert manifest.geometry == TWO
-    with h5py.File(CYLINDER) as file:
-        mev, energy = file["showers"][()].astype(np.float64), file["incident_energies"][:, 0].astype(np.float64)
-    found = {}
-    for split in ("train", "validation", "test"):
-        for batch in ordered_batches(tmp_path / "ds", manifest, split, batch=50):
-            sums = batch["cells"].numpy().sum(axis=(1, 2), dtype=np.float64)  # (N, layer)
-            found |= dict(zip(batch["energy_gev"].numpy().tolist(), sums, strict=True))
-    assert len(found) == 500
-    for event, layers in enumerate(mev.reshape(500, 45, 144).sum(axis=2)):
-        np.testing.assert_allclose(found[float(np.float32(energy[event] * 1e-3))] * 20, layers, rtol=1e-5)
 
 
 def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
@@ -74,13 +51,12 @@ def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
     cells = np.zeros((5000, *known()["calochallenge-1-photons"].shape), np.float32)
     cells[:, 3, 7, 1] = rng.exponential(30, 5000)
     theta = np.full(5000, np.pi / 2, np.float32)
-    with shower_writer(tmp_path / "a.h5", known()["calochallenge-1-photons"], {}) as writer:
-        writer.write(Showers(cells, energy, theta, theta))
-    found = open_showers(tmp_path / "a.h5").read()
+    path = write_whole(tmp_path / "a.h5", Showers(cells, energy, theta, theta), known()["calochallenge-1-photons"])
+    found = open_showers(path).read()
     np.testing.assert_array_equal(found.cells, cells)
     np.testing.assert_array_equal(found.energy_gev, energy)
     np.testing.assert_array_equal(found.theta_rad, theta)
-    with h5py.File(tmp_path / "a.h5") as file:
+    with h5py.File(path) as file:
         assert {name: item.shape for name, item in file.items()} == {
             "showers": (5000, 368),
             "incident_energies": (5000, 1),
@@ -93,9 +69,7 @@ def test_a_file_of_ones_own_calorimeter_states_it(tmp_path: Path) -> None:
     geometry = known()["calochallenge-1-pions"]
     showers = make_toy_showers(events=4, geometry=geometry)
     for deposits in (CELLS, VOXELS):
-        with shower_writer(tmp_path / f"{deposits}.h5", geometry, {}, deposits) as writer:
-            writer.write(showers)
-        file = open_showers(tmp_path / f"{deposits}.h5")
+        file = open_showers(write_whole(tmp_path / f"{deposits}.h5", showers, geometry, deposits))
         assert (file.geometry, file.deposits) == (geometry, deposits)
         np.testing.assert_array_equal(file.read().cells, showers.cells)
         np.testing.assert_allclose(file.read().mtheta_rad, showers.mtheta_rad, rtol=1e-6)
@@ -122,11 +96,8 @@ def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
         open_showers(path, "calochallenge-1-photons").read(1, 4)
     cells[2, 3, 1, 4] = 1.0
     for deposits in (CELLS, VOXELS):
-        with (
-            pytest.raises(ValueError, match="where the calorimeter has no cell"),
-            shower_writer(tmp_path / "b.h5", geometry, {}, deposits) as writer,
-        ):
-            writer.write(replace(showers, cells=cells))
+        with pytest.raises(ValueError, match="where the calorimeter has no cell"):
+            write_whole(tmp_path / "b.h5", replace(showers, cells=cells), geometry, deposits)
     assert not (tmp_path / "b.h5").exists()
 
 
@@ -190,8 +161,7 @@ def test_other_layers_than_the_files_are_doubted(geometry: str, told: str) -> No
 @pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
 def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
     """The third layer of the barrel is 16 radiation lengths thick: where in it half of the energy lies is not seen."""
-    with shower_writer(tmp_path / "a.h5", known()[name], {}) as writer:
-        writer.write(make_toy_showers(events=60, geometry=known()[name]))
-    look = look_at(open_showers(tmp_path / "a.h5"))
+    showers = make_toy_showers(events=60, geometry=known()[name])
+    look = look_at(open_showers(write_whole(tmp_path / "a.h5", showers, known()[name])))
     assert look is not None
     assert look.doubts == ()

@@ -11,13 +11,20 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_file, make_showers, make_toy_showers, write_file
+from showers import (
+    RING_GEOMETRY,
+    SMALL_GEOMETRY,
+    make_file,
+    make_showers,
+    make_toy_showers,
+    write_file,
+    write_whole,
+)
 
 from calopipe.errors import InputError
 from calopipe.showers import layouts
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from calopipe.showers.files import open_all, open_showers
-from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 
 _SHOWERS = make_showers(events=20)
@@ -174,16 +181,6 @@ def test_files_of_two_detectors(tmp_path: Path) -> None:
         open_all(paths)
 
 
-def test_a_cut_leaves_events_out_of_a_split(tmp_path: Path) -> None:
-    showers = make_showers(events=40)
-    visible = showers.cells.sum(axis=(1, 2, 3), dtype=np.float64) * 0.02
-    file = open_showers(write_file(tmp_path / "a.h5", showers))
-    train, _ = file.chosen(Selection("train", cut_gev=0))
-    expected = train & (visible > 2.8)
-    assert 0 < expected.sum() < train.sum()
-    np.testing.assert_array_equal(file.chosen(Selection("train", cut_gev=2.8))[0], expected)
-
-
 def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:
     """Which store what the dataset itself does not."""
     showers = make_showers(events=10)
@@ -245,10 +242,9 @@ def test_files_that_are_joined_hold_what_one_does_that_is_written_whole(tmp_path
 
 def test_showers_that_would_not_lie_after_those_before_are_not_appended(tmp_path: Path) -> None:
     """After a chunk that is not full, written or appended; and those of a file with byte shuffle."""
-    short, shuffled, joined = (tmp_path / f"{name}.h5" for name in ("short", "shuffled", "joined"))
+    shuffled, joined = tmp_path / "shuffled.h5", tmp_path / "joined.h5"
     showers = make_showers(events=17)
-    with shower_writer(short, SMALL_GEOMETRY, {}) as writer:
-        writer.write(showers)
+    short = write_whole(tmp_path / "short.h5", showers, SMALL_GEOMETRY)
     with h5py.File(shuffled, "w") as file:
         file.create_dataset("ECAL", data=showers.cells, chunks=(10, 17, 17, 5), compression="gzip", shuffle=True)
     for begin in (lambda writer: writer.write(showers), lambda writer: writer.append(short)):

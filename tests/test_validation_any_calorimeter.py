@@ -12,7 +12,7 @@ from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_showers, observed, uprig
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Array, FloatArray, Geometry, Layer
-from calopipe.showers.challenge.datasets import known
+from calopipe.showers.detectors import known
 from calopipe.showers.positions import positions
 from validation.measure.edges import (
     RING_EDGES,

@@ -10,6 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,17 @@ from calopipe import storage
 from calopipe.errors import InputError, require_least
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geometry, Layer
-from calopipe.showers.challenge.datasets import known
 from calopipe.showers.layouts import GEOMETRY
 
 _FILE = ".toml"
+_KNOWN = Path(__file__).with_name("challenge")  # files of calorimeters that have names
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
+
+
+@cache
+def known() -> Mapping[str, Geometry]:
+    """The calorimeters of CaloChallenge by name; their numbers of voxels tell them apart."""
+    return {path.stem: _from_toml(path.read_bytes()) for path in sorted(_KNOWN.glob(f"*{_FILE}"))}
 
 
 def settled(text: str) -> str:

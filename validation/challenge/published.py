@@ -8,7 +8,7 @@ from typing import Any
 
 from calopipe.documents import finite
 from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.datasets import known
+from calopipe.showers.detectors import known
 
 _FILE = Path(__file__).with_name("published.toml")
 _COLUMNS = ("model", "fpd_x_1000", "kpd_x_1000", "auc_low", "auc_high", "processor_ms", "accelerator_ms")
