@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from faults import smeared_hits
 from judging import criteria_of, failed
-from power import smeared_hits
 from showers import SAMPLE, make_showers, observed
 
 from calopipe.showers.files import open_showers

@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import faults
 import numpy as np
-import power
 import pytest
 from judging import criteria_of, failed
 from showers import SAMPLE, make_file, make_showers, observed, upright, write_file
@@ -74,14 +74,14 @@ def one_cell(showers: Showers, _: np.random.Generator) -> Showers:
 @pytest.mark.parametrize(
     ("fault", "criterion"),
     [
-        (power.energy_scale, "Mean response"),
-        (power.one_layer, "Mean shower depth"),
-        (power.cells_dropped, "Mean number of hits"),
+        (faults.energy_scale, "Mean response"),
+        (faults.one_layer, "Mean shower depth"),
+        (faults.cells_dropped, "Mean number of hits"),
         (smeared, "Resolution sigma/E"),
         (one_cell, "S: Profile along y"),
     ],
 )
-def test_a_planted_fault_is_rejected_by_the_criterion_that_names_it(fault: power.Planted, criterion: str) -> None:
+def test_a_planted_fault_is_rejected_by_the_criterion_that_names_it(fault: faults.Planted, criterion: str) -> None:
     reference, sound = (make_showers(events=1_000, seed=seed) for seed in (1, 2))
     candidate = observed(fault(sound, np.random.default_rng(0)))
     assert criterion in failed(criteria_of(observed(reference), candidate, grade="precision"))

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 import pytest
+from faults import layers_of_others
 from judging import criteria_of
-from power import layers_of_others
 from showers import SAMPLE, SMALL_GEOMETRY, observed, upright
 
 from calopipe.showers.cells import FloatArray, Geometry, Layer
