@@ -1,9 +1,9 @@
 """What a bucket costs: `python benchmarks/bucket.py train|sizes --bucket gs://NAME/FOLDER --folder DIR --input GLOB`.
 
 `train` trains on a disk and on the bucket in turns, each in a process of its own, and prints for each the seconds, the
-processor seconds, those in which the training waited for the store, and the processor seconds of the thread that
-uploads. `sizes` does each stage with everything on the bucket, and prints the largest resident memory and the most that
-lay in the temporary folder, in MB. Both use STORAGE_EMULATOR_HOST where it is set.
+processor seconds, and those in which the training waited for the store. `sizes` does each stage with everything on the
+bucket, and prints the largest resident memory and the most that lay in the temporary folder, in MB. Both use
+STORAGE_EMULATOR_HOST where it is set.
 """
 
 from __future__ import annotations
@@ -46,15 +46,8 @@ def clocked(arguments: Sequence[str]) -> None:
 
         return timed
 
-    for name in ("refresh", "put", "remove", "flush", "end"):
+    for name in ("refresh", "put", "remove", "end"):
         setattr(mirror._Mirror, name, waits(getattr(mirror._Mirror, name)))
-    work = mirror._Mirror._work
-
-    def counted(of: mirror._Mirror) -> None:
-        work(of)
-        seconds["uploads"] = time.thread_time()
-
-    mirror._Mirror._work = counted  # type: ignore[method-assign, assignment]
     train(arguments)
     Path(os.environ[_CLOCK]).write_text(json.dumps(seconds))
 
@@ -99,16 +92,14 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     for place in places.values():
         command = ["-m", "preprocessing", "--input", *options.input, "--output", f"{place}/dataset"]
         measured(command, scratch)
-    print("| training | s | processor s | waited for the store, s | uploading, processor s |\n|---|---|---|---|---|")
+    print("| training | s | processor s | waited for the store, s |\n|---|---|---|---|")
     clock = options.folder / "clock.json"
     for number in range(options.rounds):
         for name, place in places.items():
             fit = ["fit", "--dataset", f"{place}/dataset", "--output", f"{place}/{number}", "--steps", options.steps]
             seconds, used, *_ = measured([__file__, *fit], scratch, **{_CLOCK: str(clock)})
             found = defaultdict(float, json.loads(clock.read_text()))
-            print(
-                f"| {name} | {seconds:.1f} | {used:.1f} | {found['waited']:.2f} | {found['uploads']:.2f} |", flush=True
-            )
+            print(f"| {name} | {seconds:.1f} | {used:.1f} | {found['waited']:.2f} |", flush=True)
 
 
 def sizes(options: argparse.Namespace, scratch: Path) -> None:

@@ -71,8 +71,8 @@ class GcsPath:
         return self.key.rpartition("/")[2]
 
     @property
-    def _kind(self) -> str | None:
-        return _SHOWN.get(Path(self.name).suffix)
+    def _kind(self) -> str:
+        return _SHOWN.get(Path(self.name).suffix, "application/octet-stream")
 
     @property
     def parent(self) -> GcsPath:

@@ -1,8 +1,8 @@
 """A folder on gs:// that is worked on in a folder on disk, its mirror.
 
-What was there is fetched first. What is then written by `calopipe.storage` goes to the bucket in the same order, from a
-thread. So the bucket goes through the states of the folder on disk, a little later: a process that is killed leaves it
-as if it had been killed on a disk a moment before. Code that works in a folder on disk need not know of it.
+What was there is fetched first. What is then written by `calopipe.storage` is in the bucket when the call returns. So
+the bucket goes through the states of the folder on disk: a process that is killed leaves it as if it had been killed on
+a disk. Code that works in a folder on disk need not know of it.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ import logging
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from queue import Queue
 from typing import TYPE_CHECKING
 
 from calopipe.errors import InputError
@@ -28,7 +26,6 @@ logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
 
-_WAITING = 16  # changes at most, so that what waits for the bucket is bounded on disk
 _LISTINGS = 3  # tries to fetch a folder in which another process removes files
 _KIND = "run-"  # of folders among the temporary files
 
@@ -67,8 +64,7 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
             try:
                 mirror.end(writes=writes)
             except (InputError, OSError) as lost:
-                if lost is not error:
-                    logger.warning("not all that was done is in the bucket: %s", lost)
+                logger.warning("not all that was done is in the bucket: %s", lost)
             if isinstance(error, InputError):
                 raise type(error)(told(str(error))) from None
             raise
@@ -88,25 +84,16 @@ def mirrored_file(file: Path | GcsPath, *, writes: bool = True) -> Iterator[Path
         yield folder / file.name
 
 
-def changed(path: Path, *, grows: bool = False) -> None:
-    """Let the bucket follow: the file `path` has been written, if it is in a mirror. What failed earlier is raised.
-
-    A file that `grows` is written to in its place, and not replaced.
-    """
+def changed(path: Path) -> None:
+    """Let the bucket follow: the file `path` has been written, if it is in a mirror."""
     if mirror := _mirror_of(path):
-        mirror.put(path, grows=grows)
+        mirror.put(path)
 
 
 def removed(path: Path) -> None:
-    """Let the bucket follow: the file `path` has been removed, if it was in a mirror. What failed earlier is raised."""
+    """Let the bucket follow: the file `path` has been removed, if it was in a mirror."""
     if mirror := _mirror_of(path):
         mirror.remove(path)
-
-
-def flush(path: Path) -> None:
-    """Return when all that has changed in the mirror that holds `path` is in the bucket."""
-    if mirror := _mirror_of(path):
-        mirror.flush()
 
 
 def refresh(path: Path) -> None:
@@ -129,19 +116,14 @@ def told(text: str) -> str:
 
 
 class _Mirror:
-    """The files of `place` whose names match, in a folder of `scratch`, and the thread that passes changes on."""
+    """The files of `place` whose names match, in a folder of `scratch`."""
 
     def __init__(self, place: GcsPath, scratch: Path, names: tuple[str, ...]) -> None:
         self.place, self._names = place, names
-        self.folder, self._links = scratch / "files" / (place.name or place.bucket), scratch / "changes"
-        for folder in (self.folder, self._links):
-            folder.mkdir(parents=True)
-        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files as the bucket has them, or will
+        self.folder = scratch / (place.name or place.bucket)
+        self.folder.mkdir()
+        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files that the bucket was given
         self._fetched = set[str]()
-        self._changes: Queue[tuple[str, Path | None] | None] = Queue(_WAITING)
-        self._failure: Exception | None = None
-        self._count, self._turn = 0, threading.Lock()
-        self._thread: threading.Thread | None = None
 
     def refresh(self) -> None:
         from calopipe import gcs  # noqa: PLC0415  takes a second, which local files do not need
@@ -160,73 +142,27 @@ class _Mirror:
         self._known |= {name: _state(self.folder / name) for name in there}
         self._fetched = there
 
-    def put(self, path: Path, *, grows: bool = False) -> None:
-        with self._turn:
-            self._count += 1
-            link = self._links / str(self._count)
-            self._known[self._name(path)] = _state(path)
-            if grows:
-                shutil.copyfile(path, link)
-            else:
-                link.hardlink_to(path)
-            self._pass_on(self._name(path), link)
+    def put(self, path: Path) -> None:
+        name = path.relative_to(self.folder).as_posix()
+        self._known[name] = _state(path)  # first: `end` does not try once more what fails
+        (self.place / name).upload(path)
 
     def remove(self, path: Path) -> None:
-        with self._turn:
-            if self._known.pop(self._name(path), None):
-                self._pass_on(self._name(path), None)
-
-    def flush(self) -> None:
-        self._changes.join()
-        self._raise()
+        name = path.relative_to(self.folder).as_posix()
+        if self._known.pop(name, None):
+            (self.place / name).unlink(missing_ok=True)
 
     def end(self, *, writes: bool) -> None:
-        """Pass on what `changed` was not told of, in the order of its change, and wait for the last of all.
+        """Where the block `writes`, upload what `changed` was not told of, in the order of its change.
 
         Only what `removed` was told of is removed: what else is gone may have been cleaned away from the disk.
         """
-        try:
-            if writes:
-                now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
-                new = [path for path in now if self._known.get(self._name(path)) != _state(path)]
-                for path in sorted(new, key=lambda path: path.stat().st_mtime_ns):
-                    self.put(path)
-                self.flush()
-        finally:
-            if self._thread:
-                self._changes.put(None)
-                self._thread.join()
-
-    def _name(self, path: Path) -> str:
-        return path.relative_to(self.folder).as_posix()
-
-    def _pass_on(self, name: str, link: Path | None) -> None:
-        self._raise()
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mirror", daemon=True)
-            self._thread.start()
-        self._changes.put((name, link))
-
-    def _work(self) -> None:
-        while (change := self._changes.get()) is not None:
-            name, link = change
-            try:
-                if self._failure is not None:
-                    pass  # what comes after it may name it
-                elif link is None:
-                    (self.place / name).unlink(missing_ok=True)
-                else:
-                    (self.place / name).upload(link)
-            except Exception as error:
-                self._failure = error
-            finally:
-                if link:
-                    link.unlink()
-                self._changes.task_done()
-
-    def _raise(self) -> None:
-        if self._failure is not None:
-            raise self._failure
+        if not writes:
+            return
+        now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
+        new = [path for path in now if self._known.get(path.relative_to(self.folder).as_posix()) != _state(path)]
+        for path in sorted(new, key=lambda path: path.stat().st_mtime_ns):
+            self.put(path)
 
 
 _mirrors: dict[Path, _Mirror] = {}

@@ -11,7 +11,7 @@ from typing import Any
 
 from calopipe.errors import InputError, one_line_errors
 from calopipe.lock import alone
-from calopipe.mirror import address, flush, mirrored
+from calopipe.mirror import address, mirrored
 from calopipe.storage import expand, location
 
 # Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
@@ -97,7 +97,6 @@ def offered(packed: str, run: Path) -> Iterator[None]:
         yield
         return
     source.ModelFile.unpacked(packed).write(run)
-    flush(run)
     with source.offered(source.ModelFile.read(run / source.NAME)):
         yield
 

@@ -57,7 +57,6 @@ def test_changes_reach_the_bucket_and_what_is_asked_for_the_mirror(tmp_path: Pat
         _write(folder / "made/new.json", "new")
         _write(folder / "top.json", "newer")
         storage.remove(folder / "model/card.json")
-        mirror.flush(folder)
         assert _there() == {
             "made/new.json": "new",
             "model/checkpoints/1.npz": "model/checkpoints/1.npz",
@@ -100,26 +99,6 @@ def test_what_another_process_removed_is_gone_and_stays_so(proxy: Proxy) -> None
         assert {path.name for path in folder.iterdir()} == {"b", "c"}
         storage.remove(folder / "c")
     assert _there() == {"b": "b"}
-
-
-def test_a_file_that_grows_reaches_the_bucket_as_it_was_at_each_change(
-    proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    go_on, seen, upload = threading.Event(), list[str](), GcsPath.upload
-
-    def held(path: GcsPath, local: Path) -> None:
-        assert go_on.wait(60)
-        seen.append(local.read_text())
-        upload(path, local)
-
-    monkeypatch.setattr(GcsPath, "upload", held)
-    with mirrored(RUN) as folder:
-        for _ in range(3):
-            with (folder / "log").open("a") as log:
-                log.write("x")
-            mirror.changed(folder / "log", grows=True)
-        go_on.set()
-    assert seen == ["x", "xx", "xxx"]
 
 
 def test_a_folder_in_which_another_process_removes_files_is_listed_again(proxy: Proxy) -> None:
@@ -179,12 +158,11 @@ def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_bucket_goes_through_the_states_of_the_disk(proxy: Proxy, uploads: list[str]) -> None:
-    """A slow bucket gets each content of each file, in order, and what waits for it is bounded."""
+    """A slow bucket gets each content of each file, in order."""
     with mirrored(RUN) as folder:
         for number in range(30):
             _write(folder / "weights", str(number))
             _write(folder / "card", str(number))
-            assert len(list(folder.parent.parent.joinpath("changes").iterdir())) <= mirror._WAITING + 2
     assert uploads == [f"{name}: {number}" for number in range(30) for name in ("weights", "card")]
 
 
@@ -232,11 +210,8 @@ def test_a_bucket_that_goes_away_ends_the_work_in_one_line(proxy: Proxy, monkeyp
     monkeypatch.setattr(gcs, "_RETRY_SECONDS", 1.0)
     with pytest.raises(InputError, match="cannot be reached"), mirrored(RUN) as folder:  # noqa: PT012  it takes a while
         _write(folder / "first", "there")
-        mirror.flush(folder)
         proxy.close()
-        for number in range(1000):
-            _write(folder / "more", str(number))
-            time.sleep(0.02)
+        _write(folder / "more", "lost")
         pytest.fail("nobody noticed")
 
 
@@ -246,7 +221,7 @@ def test_a_stopped_process_says_what_did_not_reach_the_bucket(
     monkeypatch.setattr(gcs, "_RETRY_SECONDS", 0.5)
     with pytest.raises(SystemExit), mirrored(RUN) as folder:  # noqa: PT012  as a training that is told to stop
         proxy.close()
-        _write(folder / "checkpoint", "saved")
+        (folder / "checkpoint").write_text("by a library")
         raise SystemExit(143)
     assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
 

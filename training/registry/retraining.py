@@ -50,7 +50,6 @@ def fit_on_nodes(name: str, **job: Any) -> Fit:
         place = mirror.address(model)
         arguments = ["fit", "--dataset", str(dataset), "--output", place, "--overwrite", *as_options(config, name)]
         if warm_start is not None:
-            mirror.flush(warm_start)
             arguments += ["--warm-start", mirror.address(warm_start)]
         asked = job | {"nodes": int(job["nodes"])}  # kfp hands numbers on as JSON's one kind
         launch(training=f"{training} {place}", arguments=arguments, **asked)

@@ -67,7 +67,7 @@ class History:
                 tf.summary.image(name, pixels[None, :, :, :3])
         self.board.flush()
         for events in self._board.rglob("events.*"):
-            mirror.changed(events, grows=True)  # here, and not with each number: they are passed on whole
+            mirror.changed(events)  # here, and not with each number: they are uploaded whole
 
     def _write(self, new: dict[str, Any]) -> None:
         """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
