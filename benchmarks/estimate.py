@@ -74,11 +74,11 @@ def predicted(published: Published, catalogue: Catalogue) -> float:
     kind = replace(catalogue.kind[published.kind], devices_a_host=-(-published.devices // published.hosts))
     work = replace(published_work(), batch=published.batch, precision=published.precision)
     pace = paces(work, kind, catalogue)[0][1]
-    step = step_seconds(work, kind, published.devices, pace, input_rate=catalogue.input.showers_a_second)
+    step = step_seconds(work, kind, published.devices, pace, input_rate=catalogue.input_showers_a_second)
     if not published.prefetch:
         step = max(step, published.batch * published.devices / input_rate())
     if published.efficiency:
-        return step_seconds(work, kind, 1, pace, input_rate=catalogue.input.showers_a_second) / step
+        return step_seconds(work, kind, 1, pace, input_rate=catalogue.input_showers_a_second) / step
     return step if published.step else step * steps(published)
 
 
@@ -129,7 +129,7 @@ def by_others(published: Published, catalogue: Catalogue) -> tuple[float, float,
     without = replace(catalogue, kind=catalogue.kind | {published.kind: kind})
     work = replace(published_work(), batch=published.batch, precision=published.precision)
     least, likely, most = (
-        step_seconds(work, kind, 1, pace, input_rate=catalogue.input.showers_a_second)
+        step_seconds(work, kind, 1, pace, input_rate=catalogue.input_showers_a_second)
         for pace in paces(work, kind, without)[0]
     )
     return least, likely, most

@@ -25,10 +25,10 @@ def run(*arguments: object) -> str:
     return said.getvalue()
 
 
-def refused(*arguments: object) -> str:
-    """The one line that preprocessing says of these arguments as it ends with the exit code of bad input."""
+def refused(*arguments: object, command: Callable[..., object] = run) -> str:
+    """The one line that `command` says of these arguments as it ends with the exit code of bad input."""
     with redirect_stderr(StringIO()) as said, pytest.raises(SystemExit) as ended:
-        run_command(partial(run, *arguments))
+        run_command(partial(command, *arguments))
     assert ended.value.code == BAD_INPUT_EXIT_CODE
     (line,) = [line for line in said.getvalue().splitlines() if line.startswith("error: ")]
     return line
@@ -56,13 +56,3 @@ def settled(path: Path) -> Path:
     hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
     os.utime(path, ns=(hour_ago, hour_ago))
     return path
-
-
-def refusal(capsys: pytest.CaptureFixture[str], command: Callable[..., object], *arguments: object) -> str:
-    """The one line that a command says as it ends with the exit code of bad input."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended:
-        run_command(partial(command, *arguments))
-    assert ended.value.code == BAD_INPUT_EXIT_CODE
-    (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
-    return line

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from servers import end, free_port, go, wait_until
+from servers import end, free_port, go, said, wait_until
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
@@ -124,10 +124,9 @@ def trainer_definitions() -> list[Json]:
 def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
     """The certificate of a server on loopback, and its key, made for the occasion."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}",
-         "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key],
-        capture_output=True, check=True,
+    said(
+        "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}",
+        "-addext", "subjectAltName=IP:127.0.0.1", "-out", certificate, "-keyout", key,
     )  # fmt: skip
     return certificate, key
 

@@ -18,7 +18,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
-from training.models.autoregressive.sampling.sampler import Sampler
+from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.base import Batch, build
 
 CONFIG = AutoregressiveConfig(model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, average=0.9, width=8)
@@ -115,11 +115,11 @@ def drawn(model: Autoregressive, energy_gev: Any, theta_rad: Any, noise: Any) ->
     return np.asarray(_graph(model)(tf.constant(energy_gev), tf.constant(theta_rad), tf.constant(noise)))
 
 
-def in_graph(sampler: Sampler, **options: Any) -> Any:
+def in_graph(model: Autoregressive, capacity: int = 0, **options: Any) -> Any:
     """Showers of energies, angles and noise, as a function of the graph."""
 
     def showers(energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
-        return sampler.showers(Labels(energy_gev, theta_rad), noise)
+        return drawn_showers(model.networks, Labels(energy_gev, theta_rad), noise, capacity)
 
     return tf.function(showers, autograph=False, **options)
 
@@ -127,7 +127,7 @@ def in_graph(sampler: Sampler, **options: Any) -> Any:
 @functools.cache
 def _graph(model: Autoregressive) -> Any:
     numbers = [tf.TensorSpec(shape, tf.float32) for shape in ([None], [None], [None, model.noise_numbers])]
-    return in_graph(model._sampler, input_signature=numbers)
+    return in_graph(model, input_signature=numbers)
 
 
 def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[Any, ...]) -> LayerDrawing:

@@ -112,8 +112,7 @@ def _served(lines: list[tuple[float, str]], query: Mapping[str, str]) -> str:
 
 
 def _stamp(at: float) -> str:
-    """In hundredths of a second, as of a machine with a slow clock: lines of one moment have one stamp."""
-    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-4] + "0000000Z"
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z")
 
 
 def _value(variable: Json, pod: Json) -> str:

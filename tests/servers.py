@@ -53,14 +53,21 @@ def go_tool(module: str) -> Path:
 PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
 
 
-def wait_until(condition: Callable[[], Any], what: str) -> Any:
-    """The first true value of `condition`."""
+def wait_until(condition: Callable[[], Any], what: str, *, every_s: float = 0.1) -> Any:
+    """The first true value of `condition`, which is asked for so often."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if value := condition():
             return value
-        time.sleep(0.1)
+        time.sleep(every_s)
     raise AssertionError(f"waited in vain for {what}")
+
+
+def said(*command: object, **how: Any) -> str:
+    """What a program prints, which must end well."""
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **how)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
 
 
 def free_port() -> int:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import graphlib
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from servers import said
 
 ROOT = Path(__file__).parent.parent
 
@@ -105,8 +105,7 @@ _LIGHT = {
 @pytest.mark.parametrize(("imported", "absent"), _LIGHT.items())
 def test_imports_stay_light(imported: str, absent: tuple[str, ...]) -> None:
     program = f"import sys, {imported}; print(sorted(set({absent!r}) & set(sys.modules)))"
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert found.stdout == "[]\n"
+    assert said(sys.executable, "-c", program, cwd=ROOT) == "[]\n"
 
 
 def test_no_folder_shows_more_than_a_dozen_or_so_files() -> None:

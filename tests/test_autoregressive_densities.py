@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import uneven
-from scipy.special import logit, logsumexp
-from scipy.stats import kstest, logistic, multivariate_normal, norm
+from scipy.special import logit
+from scipy.stats import logistic, multivariate_normal, norm
 
 from training.models.autoregressive.densities import (
     ALL,
@@ -161,23 +161,6 @@ def test_deposits_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> 
     assert float(found[0]) == pytest.approx(exact, rel=1e-4)
     gradient = tape.gradient(found, mixture[1]).numpy()[:, 0]
     np.testing.assert_allclose(gradient, (logs + mean - means) / variance, rtol=1e-3, atol=1e-3)
-
-
-def test_a_mixture_is_drawn_as_it_is_dense() -> None:
-    weights = np.log(np.array([0.5, 0.05, 0.45], np.float32))
-    means, widths = np.array([-2, 0.5, 1.5], np.float32), np.log(np.array([0.3, 2.0, 0.6], np.float32))
-    mixture = [tf.constant(each)[None] for each in (weights, means, widths)]
-    log_density = log_mixture(tf.constant(_GRID), *mixture).numpy()
-    by_hand = logsumexp(
-        [w + norm.logpdf(_GRID, m, np.exp(s)) for w, m, s in zip(weights, means, widths, strict=True)], 0
-    )
-    np.testing.assert_allclose(log_density, by_hand, rtol=1e-4, atol=1e-4)
-    cumulative = np.concatenate([[0], np.cumsum((np.exp(log_density[1:]) + np.exp(log_density[:-1])) / 2 * 0.005)])
-    assert cumulative[-1] == pytest.approx(1, abs=1e-3)
-    rng = np.random.default_rng(6)
-    choice, noise = rng.random(5000).astype(np.float32), rng.normal(size=5000).astype(np.float32)
-    drawn = draw_mixture(*(tf.repeat(each, 5000, 0) for each in mixture), tf.constant(choice), tf.constant(noise))
-    assert kstest(drawn.numpy(), lambda x: np.interp(x, _GRID, cumulative)).pvalue > 1e-3
 
 
 def test_a_choice_at_the_very_end_takes_the_last_part() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import CONSTANTS, LAYERS, Few, as_batch, labels_of, uneven_showers
-from showers import SMALL_GEOMETRY
+from showers import SMALL_GEOMETRY, make_labelled_showers
 
+from calopipe.labels import PHI
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import positions
 from training.models.autoregressive import frame
@@ -19,9 +21,10 @@ from training.models.autoregressive.frame import SUMS, Axis, Hits, Labels
 _DEPTH = np.arange(LAYERS) - 1.8
 
 
-def _reflected(cells: FloatArray, theta: FloatArray, longest: int = 0) -> tuple[Hits, Axis]:
-    batch = as_batch(cells, np.full_like(theta, 100), theta, longest=longest)
-    return frame.reflect(batch["cell"], batch["value"], labels_of(batch), CONSTANTS)
+def _reflected(cells: FloatArray, theta: FloatArray, phi: FloatArray | None = None) -> tuple[Hits, Axis]:
+    batch = as_batch(cells, np.full_like(theta, 100), theta)
+    labels = replace(labels_of(batch), phi=None if phi is None else tf.constant(phi))
+    return frame.reflect(batch["cell"], batch["value"], labels, CONSTANTS)
 
 
 def _planted(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -89,21 +92,26 @@ def test_a_shower_in_one_layer_has_no_slope() -> None:
         np.testing.assert_allclose(axis.offset.numpy()[:, [1, 3]], 0, atol=1e-5)
 
 
-def test_mirrored_showers_are_the_same_shower() -> None:
-    """In x; in y, with the angle that goes with it; and in both."""
+@pytest.mark.parametrize("azimuth", [False, True])
+def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
+    """In x, with the opposite azimuth; in y, with the angle that goes with it; and in both."""
     cells, _, theta = uneven_showers(events=20)
-    hits, axis = _reflected(cells, theta)
+    phi = other = None
+    if azimuth:
+        made = make_labelled_showers(events=20)
+        cells, theta, phi, other = made.cells, made.theta_rad, made.more[PHI], -made.more[PHI]
+    hits, axis = _reflected(cells, theta, phi)
     sums = frame.layer_sums(hits, CONSTANTS).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
-    for flipped, angle in (
-        (cells[:, ::-1], theta),
-        (cells[:, :, ::-1], np.float32(math.pi) - theta),
-        (cells[:, ::-1, ::-1], np.float32(math.pi) - theta),
+    for flipped, angle, turned in (
+        (cells[:, ::-1], theta, other),
+        (cells[:, :, ::-1], np.float32(math.pi) - theta, phi),
+        (cells[:, ::-1, ::-1], np.float32(math.pi) - theta, other),
     ):
-        mirror, same = _reflected(flipped, angle)
+        mirror, same = _reflected(flipped, angle, turned)
         np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
         np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS) / scale, sums / scale, atol=2e-5)
-    assert (axis.offset[:, 0].numpy() >= 0).all()
+    assert azimuth or (axis.offset[:, 0].numpy() >= 0).all()
     angle = Labels(tf.ones(20), tf.constant(theta)).reflected(CONSTANTS.mesh).theta_rad
     np.testing.assert_allclose(angle, np.minimum(theta, np.pi - theta), rtol=1e-6)
 

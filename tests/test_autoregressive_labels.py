@@ -1,8 +1,7 @@
-"""The likelihood model on showers with an azimuth and of two kinds: its axis, its mirror images, and what it makes."""
+"""The likelihood model on showers with an azimuth and of two kinds: its axis, and what it makes."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,25 +47,6 @@ def _reflected(showers: Showers) -> tuple[frame.Hits, frame.Axis]:
     batch = as_batch(showers.cells, showers.energy_gev, showers.theta_rad, longest=700)
     labels = replace(labels_of(batch), phi=tf.constant(showers.more[PHI]))
     return frame.reflect(batch["cell"], batch["value"], labels, CONSTANTS)
-
-
-def test_a_shower_and_its_mirror_image_are_one() -> None:
-    """The image in x has the opposite azimuth, that in y the opposite inclination."""
-    made = make_labelled_showers(events=20)
-    images = [
-        replace(made, cells=made.cells[:, ::-1].copy(), more={PHI: -made.more[PHI]}),
-        replace(made, cells=made.cells[:, :, ::-1].copy(), theta_rad=np.float32(math.pi) - made.theta_rad),
-    ]
-    hits, axis = _reflected(made)
-    for image in images:
-        other, turned = _reflected(image)
-        np.testing.assert_allclose(turned.offset, axis.offset, atol=2e-5)
-        for mine, found in ((hits.dx, other.dx), (hits.dy, other.dy)):
-            for layer in range(LAYERS):  # hits of an image come in another order
-                weight = [np.where(each.layer == layer, each.value, 0) for each in (hits, other)]
-                np.testing.assert_allclose(
-                    (weight[0] * mine).numpy().sum(1), (weight[1] * found).numpy().sum(1), atol=2e-2
-                )
 
 
 def test_the_axis_follows_the_particle() -> None:

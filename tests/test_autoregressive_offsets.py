@@ -68,15 +68,6 @@ def test_a_place_is_blurred_by_four_tenths_of_a_cell_at_most() -> None:
     assert 0.4 / LAYERS < most[1] <= 0.4
 
 
-def test_noise_that_is_added_is_taken_away() -> None:
-    drawn, noise = _showers(_normal(50, 4)), _normal(100, 2, seed=3)
-    blurred = drawn.with_noise(noise, _STORE)
-    there = blurred.values[:, _OFFSETS] - drawn.values[:, _OFFSETS]
-    np.testing.assert_allclose(there, tf.reshape(noise, [50, 4]) * _BLUR, atol=1e-5)
-    again = blurred.with_noise(-noise, _STORE)
-    np.testing.assert_allclose(again.values, drawn.values, atol=1e-6)
-
-
 class _Knowing:
     """The density of a noise that is known, (N * 2,); it keeps what it was given."""
 

@@ -17,6 +17,7 @@ from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import Proposals
+from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.autoregressive.sampling.shared_energy import hit
 
 _KEYS = 20_000
@@ -178,7 +179,7 @@ def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pyte
     for name, how in (("usual", Proposals), ("all", _All), ("few", _Few)):
         monkeypatch.setattr(layer, "Proposals", how)
         labels = Labels(tf.constant(energy), tf.fill([900], np.float32(np.pi / 2)))
-        made = model._sampler.showers(labels, tf.constant(noise)).numpy()
+        made = drawn_showers(model.networks, labels, tf.constant(noise)).numpy()
         hits[name] = (made > 0).sum((1, 2, 3)).reshape(3, 300).astype(float)
     error = np.sqrt(2) * hits["all"].std(1) / np.sqrt(300)
     assert (np.abs(hits["usual"] - hits["all"]).mean(1) > 0).all()  # other cells were looked at

@@ -21,6 +21,7 @@ from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
 from training.models.autoregressive.sampling.layer import Cells
+from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.autoregressive.sampling.shower import drawn_plan
 from training.models.randomness import Draws
 
@@ -252,7 +253,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
 ) -> None:
     energy = np.geomspace(1.2, 45, 40).astype(np.float32)
     labels, noise = Labels(tf.constant(energy), tf.fill([40], np.float32(np.pi / 2))), tf.constant(noise_of(model, 40))
-    found = model._sampler.showers(labels, noise).numpy()
+    found = drawn_showers(model.networks, labels, noise).numpy()
     n, m, layers = geometry.shape
     assert found.shape == (40, n, m, layers)
     assert np.isfinite(found).all()
@@ -288,13 +289,15 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
 
 
 def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: Geometry) -> None:
-    """The mean occupancy of the showers that the constants are of, layer by layer."""
+    """The mean occupancy of the showers that the constants are of, layer by layer; far away that of the last radius."""
     images, _, _ = _showers(geometry, 300)
-    mesh, where = mesh_of(geometry), positions(geometry)
+    mesh, where, tables = mesh_of(geometry), positions(geometry), cells.prior_tables(model._store)
+    far, _ = cells.priors(tables, tf.range(mesh.layers), tf.fill([mesh.layers], 1e3))
+    np.testing.assert_allclose(far, model._store["odds"][:, -1], atol=0.02)
     for layer in range(mesh.layers):
         there = np.flatnonzero(where.exists[layer])
         radius = tf.constant([_distance(geometry, layer, place) for place in there], tf.float32)
-        odds = cells.priors(cells.prior_tables(model._store), tf.fill(radius.shape, layer), radius)[0].numpy()
+        odds = cells.priors(tables, tf.fill(radius.shape, layer), radius)[0].numpy()
         occupied = (images[..., layer] > 0).reshape(300, -1)[:, there].mean()
         assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)
 

@@ -15,12 +15,11 @@ from scipy.stats import poisson
 from showers import SMALL_GEOMETRY
 
 from calopipe.showers.cells import FloatArray
-from training.models.autoregressive import cells
 from training.models.autoregressive.densities import scores
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
-from training.models.autoregressive.sampling.sampler import Sampler
+from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.autoregressive.sampling.shower import drawn_plan
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
@@ -204,8 +203,7 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model.networks, capacity=150)
-    made = in_graph(sampler, jit_compile=True)(*map(tf.constant, (energy, theta, noise))).numpy()
+    made = in_graph(model, 150, jit_compile=True)(*map(tf.constant, (energy, theta, noise))).numpy()
     np.testing.assert_array_equal(made > 0, expected > 0)
     np.testing.assert_allclose(made, expected, rtol=1e-3, atol=1e-4)
 
@@ -215,8 +213,7 @@ def test_showers_that_static_shapes_have_no_room_for_are_not_thinned(model: Auto
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)
-    sampler = Sampler(model.networks, capacity=25)
-    made = in_graph(sampler)(*map(tf.constant, (energy, theta, noise))).numpy()
+    made = in_graph(model, 25)(*map(tf.constant, (energy, theta, noise))).numpy()
     lost = np.isnan(made).any(axis=(1, 2, 3))
     assert lost[-1]
     assert not lost[0]
@@ -230,20 +227,9 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
     model = of_priors
     monkeypatch.setattr(layer_module, "hit", lambda chance, *_: tf.zeros_like(chance, tf.bool))
     labels, noise = Labels(*map(tf.constant, _labels(6))), tf.constant(noise_of(model, 6))
-    found = model._sampler.showers(labels, noise).numpy()
+    found = drawn_showers(model.networks, labels, noise).numpy()
     assert ((found > 0).sum((1, 2)) == 1).all()
     plan = drawn_plan(model.networks, labels, noise[:, :-3])
     np.testing.assert_allclose(found.sum((1, 2)), plan.energy, rtol=1e-5)
     y = found.sum(1).argmax(1)  # x may be mirrored
     np.testing.assert_array_equal(y, np.rint(plan.axis[..., 1]) + 8)
-
-
-def test_priors_are_read_by_linear_interpolation_in_the_radius_place() -> None:
-    odds, deposit = np.random.default_rng(2).normal(size=(2, 3, cells.radius_knots(17))).astype(np.float32)
-    radius = np.array([0, 0.01, 1.3, 5, 16.9, 40], np.float32)
-    place = np.minimum(np.log1p(radius / 0.5) / 0.15, odds.shape[1] - 1)
-    tables = cells.prior_tables({"odds": tf.constant(odds), "score": tf.constant(deposit)})
-    for layer in range(3):
-        found = cells.priors(tables, tf.fill([6], layer), tf.constant(radius))
-        for numbers, table in zip(found, (odds, deposit), strict=True):
-            np.testing.assert_allclose(numbers, np.interp(place, np.arange(table.shape[1]), table[layer]), atol=5e-3)

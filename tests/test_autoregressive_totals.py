@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import tensorflow as tf
 from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, new_model, uneven_showers
@@ -156,33 +155,16 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     assert np.median(away) < 1e-4  # those beyond the quantiles of other showers are clipped
 
 
-def _synthetic(showers: int) -> tuple[Any, ...]:
-    """The labels' terms, and normal numbers, correlated, as they are and as values whose means and scales differ."""
-    rng = np.random.default_rng(3)
-    number = 4
-    energy, angle = rng.uniform(-1, 1, (2, showers))
-    one = np.ones(showers)
-    labels = np.stack(
-        [
-            one, energy, angle, energy**2, energy * angle, angle**2,
-            energy**3, energy**2 * angle, energy * angle**2, angle**3, angle**4,
-        ], 1,
-    )  # fmt: skip
-    mean = rng.normal(size=(frame.MEAN_TERMS, number))
-    scale = 0.2 * rng.normal(size=(frame.SCALE_TERMS, number))
-    root = np.linalg.cholesky(_correlation())
-    normal = rng.normal(size=(showers, number)) @ root.T
-    return labels, normal, labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
-
-
-def _correlation() -> npt.NDArray[np.float64]:
-    return np.array([[1, 0.7, -0.3, 0], [0.7, 1, 0, 0.2], [-0.3, 0, 1, 0.4], [0, 0.2, 0.4, 1]])
-
-
 def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
     """Two totals and two of the six budgets after them, whose means follow the phases too; the others are not known."""
-    labels, normal, values = _synthetic(20_000)
     where, rng = [0, 1, 2, 5], np.random.default_rng(4)
+    correlation = np.array([[1, 0.7, -0.3, 0], [0.7, 1, 0, 0.2], [-0.3, 0, 1, 0.4], [0, 0.2, 0.4, 1]])
+    normal = rng.normal(size=(20_000, 4)) @ np.linalg.cholesky(correlation).T
+    energy, angle = rng.uniform(-1, 1, (2, 20_000))
+    powers = [(0, 0), (1, 0), (0, 1), (2, 0), (1, 1), (0, 2), (3, 0), (2, 1), (1, 2), (0, 3), (0, 4)]
+    labels = np.stack([energy**one * angle**other for one, other in powers], 1)
+    mean, scale = rng.normal(size=(frame.MEAN_TERMS, 4)), 0.2 * rng.normal(size=(frame.SCALE_TERMS, 4))
+    values = labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
     phases, of_phases = rng.uniform(-1, 1, (20_000, 3)), np.zeros((3, len(totals.BUDGETS)))
     of_phases[:, [0, 3]] = rng.normal(size=(3, 2))
     whole = np.hstack([np.zeros((20_000, 2)), phases @ of_phases])
@@ -197,7 +179,7 @@ def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
     np.testing.assert_allclose(np.cov(white.T), np.eye(4), atol=5 / np.sqrt(20_000))
     for k in range(4):
         assert kstest(white[::7, k], "norm").pvalue > 1e-3
-    scores = white @ np.linalg.cholesky(_correlation()).T
+    scores = white @ np.linalg.cholesky(correlation).T
     np.testing.assert_allclose(scores[np.abs(normal) < 3], normal[np.abs(normal) < 3], atol=0.3)
 
 

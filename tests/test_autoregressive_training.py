@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from likelihoods import CONFIG
+from servers import said
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
+from trainings import history_of
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
@@ -58,13 +58,9 @@ def model(trained: tuple[Path, Engine]) -> Path:
     return trained[0]
 
 
-def _history(model: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
-
-
 def test_losses_fall(model: Path) -> None:
     """Of the train split and of the other, whose are of the averaged weights; those of every phase."""
-    history = _history(model)
+    history = history_of(model)
     first, last = history[1]["train"], history[-1]["train"]
     for phase in ("share", "even_count", "odd_count", "even", "odd"):
         assert last[phase]["total"] < first[phase]["total"]
@@ -78,7 +74,7 @@ def test_losses_fall(model: Path) -> None:
 
 
 def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: Path) -> None:
-    history = _history(model)
+    history = history_of(model)
     assert [entry["step"] for entry in history] == [0, 5, 10, 15, 20, 25, 30, 35]
     judged = {entry["step"]: entry["validation"]["total"] for entry in history if "validation" in entry}
     assert list(judged) == [0, 15, 30, 35]
@@ -154,9 +150,8 @@ def test_two_replicas_have_the_weights_of_one(tmp_path: Path) -> None:
     showers.cells[::4, ..., -1] = 0  # the chance of a layer is trained only where there are empty layers
     # an epoch is one step of either
     make_dataset(tmp_path / "ds", write_file(tmp_path / "a.h5", showers), split_files=["train=*"])
-    program = [sys.executable, str(Path(__file__).with_name("autoregressive_replicas.py"))]
-    done = subprocess.run([*program, tmp_path / "ds", tmp_path / "r.npz"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    program = Path(__file__).with_name("autoregressive_replicas.py")
+    said(sys.executable, program, tmp_path / "ds", tmp_path / "r.npz")
     with np.load(tmp_path / "r.npz") as found:
         states = {name: found[name] for name in found.files}
     assert (states["one-device/replicas"], states["mirrored/replicas"]) == (1, 2)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 from guides import commands, guide
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
-from servers import wait_until
+from servers import said, wait_until
 
 from components.image import IMAGE
 from pipelines.cluster.resources import STEPS
@@ -58,11 +58,7 @@ def _built(folder: Path, **environment: str) -> list[Json]:
     """The manifests of the kustomization in `folder`, in the order in which they are applied."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is missing, which builds what is applied")
-    done = subprocess.run(
-        ["kubectl", "kustomize", folder], capture_output=True, text=True, check=False, env=os.environ | environment
-    )
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.safe_load_all(said("kubectl", "kustomize", folder, env=os.environ | environment)))
 
 
 def _overlay(folder: Path, **more: object) -> Path:
@@ -147,8 +143,8 @@ def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_pa
     stored = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
     path = tmp_path / "map.yaml"
     path.write_text(yaml.safe_dump(stored))
-    local = ["kubectl", "patch", "--local", "--filename", str(path), "--output", "yaml", *options]
-    patched = yaml.safe_load(subprocess.run(local, check=True, capture_output=True, text=True).stdout)
+    local = ["kubectl", "patch", "--local", "--filename", path, "--output", "yaml", *options]
+    patched = yaml.safe_load(said(*local))
     assert (kind, patched["metadata"]["namespace"]) == ("configmap", _NAMESPACE)
     assert patched["data"]["executor"] == data["executor"]
     kept = {"spec": {"ttlStrategy": {"secondsAfterCompletion": 86400}}}
@@ -172,10 +168,7 @@ class Cluster:
     kubeconfig: Path
 
     def kubectl(self, *arguments: str, given: str = "") -> str:
-        command = ["kubectl", "--kubeconfig", self.kubeconfig, *arguments]
-        done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        return said("kubectl", "--kubeconfig", self.kubeconfig, *arguments, input=given)
 
     def rules(self, account: str) -> set[tuple[str, ...]]:
         """What a service account may do in the namespace: group, resource, name and verb."""

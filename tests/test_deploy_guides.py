@@ -14,6 +14,7 @@ from string import Template
 import pytest
 import yaml
 from guides import commands, guide
+from servers import said
 
 import preprocessing.__main__
 import training.__main__
@@ -118,13 +119,8 @@ def test_the_commands_name_files_that_are_there(calls: list[list[str]]) -> None:
 
 
 def test_google_builds_the_image_as_make_does() -> None:
-    made = subprocess.run(
-        ["make", "--dry-run", "--always-make", "image", "IMAGE=$$_IMAGE", "ACCELERATOR=$$_ACCELERATOR"],
-        cwd=_ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    variables = "IMAGE=$$_IMAGE", "ACCELERATOR=$$_ACCELERATOR"
+    made = said("make", "--dry-run", "--always-make", "image", *variables, cwd=_ROOT)
     build = yaml.safe_load((_ROOT / "deploy/cloudbuild.yaml").read_text())
     [step] = build["steps"]
     assert made.split() == [*step["env"], step["name"].partition(":")[0], *step["args"]]

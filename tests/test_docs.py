@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from google.cloud import storage
 from guides import commands, guide
-from servers import store
+from servers import said, store
 from showers import make_file
 
 ROOT = Path(__file__).parent.parent
@@ -54,8 +54,7 @@ def _run_all(folder: Path) -> list[str]:
         if {"fit", "run"} & set(arguments[:3]):
             assert "--steps" not in arguments
             arguments += ["--steps", "4"]
-        done = subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        said(sys.executable, *arguments, cwd=folder)
         ran.append(command)
     return ran
 
@@ -80,13 +79,13 @@ def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
 def test_the_built_wheel_works_from_another_directory(tmp_path: Path) -> None:
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     source = tmp_path / "source"  # a copy, since setuptools leaves a build folder beside what it builds
-    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = said("git", "ls-files", cwd=ROOT)
     for name in filter(lambda name: name.endswith((".py", ".toml", ".css", ".md", "LICENSE")), tracked.splitlines()):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         (source / name).write_bytes((ROOT / name).read_bytes())
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source], check=True)
+    said(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", tmp_path, source)
     (wheel,) = tmp_path.glob("calopipe-*.whl")
-    subprocess.run([*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel], check=True)
+    said(*pip, "install", "--no-deps", "--target", tmp_path / "site", wheel)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
@@ -104,13 +103,12 @@ assert pathlib.Path(validation.report.__file__).with_name("report.css").is_file(
         ["-m", "training", "fit", "--dataset", "ds", "--output", "model", "--config", "small", "--steps", "1"],
         ["-m", "pipelines.submit", "compile", "--output", "p.yaml"],
     ):
-        subprocess.run([sys.executable, *command], cwd=elsewhere, env=environment, check=True, capture_output=True)
+        said(sys.executable, *command, cwd=elsewhere, env=environment)
     assert (elsewhere / "model/card.json").is_file()
     assert (elsewhere / "p.yaml").is_file()
     for name in ("preprocess", "train", "validate", "submit"):
         script = tmp_path / f"site/bin/calopipe-{name}"
-        help_ = subprocess.run([script, "--help"], env=environment, capture_output=True, text=True, check=True)
-        assert "examples:" in help_.stdout
+        assert "examples:" in said(script, "--help", env=environment)
         refused = subprocess.run([script, "--nonsense"], env=environment, capture_output=True, text=True, check=False)
         assert refused.returncode == 2
         assert len(refused.stderr.splitlines()) == 1
@@ -119,7 +117,7 @@ assert pathlib.Path(validation.report.__file__).with_name("report.css").is_file(
 @pytest.mark.slow
 def test_the_api_pages_build_without_warnings(tmp_path: Path) -> None:
     environment = ["--old-file", ".venv/installed", f"BIN={Path(sys.executable).parent}"]  # the one of this test
-    subprocess.run(["make", *environment, f"API={tmp_path}", "docs"], cwd=ROOT, check=True, capture_output=True)
+    said("make", *environment, f"API={tmp_path}", "docs", cwd=ROOT)
     for package in ("calopipe", "preprocessing", "training", "validation", "components", "pipelines"):
         for path in (ROOT / package).rglob("*.py"):
             module = path.relative_to(ROOT).with_suffix("")

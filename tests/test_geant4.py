@@ -11,13 +11,13 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from servers import said
 from showers import CYLINDER, make_file
 
 from calopipe.showers.cells import Geometry
@@ -72,16 +72,14 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
         (folder / "ENSDFSTATE.dat").touch()  # the physics needs no data, but Geant4 looks for this file
         environment |= {f"G4{name}": str(folder) for name in _DATA}
     for command in (configure, ["cmake", "--build", folder / "build", "--parallel", "2"]):
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        said(*command)
     make_file(folder / "mc.h5", events=100, geometry=CALORIMETER)
     for command in (
         ["preprocessing", "--input", folder / "mc.h5", "--output", folder / "ds"],
         ["training", "fit", "--dataset", folder / "ds", "--output", folder / "model", "--steps", "4"],
         ["training", "export", "--model", folder / "model", "--output", folder / "model.safetensors"],
     ):
-        done = subprocess.run([sys.executable, "-m", *command], cwd=ROOT, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr[-4000:]
+        said(sys.executable, "-m", *command, cwd=ROOT)
     return Application(folder / "build/example/calopipe-example", folder, environment)
 
 
@@ -91,8 +89,8 @@ FAST = "/run/initialize\n/calopipe/model model.safetensors\n/calopipe/particles 
 @pytest.fixture(scope="session")
 def fast(application: Application) -> dict[str, np.ndarray]:
     """Twelve showers of the model, of one thread."""
-    said = application.said(f"{FAST}/run/beamOn 12", "--threads", "1", "--output", "fast.h5")
-    assert said[-1].startswith("12 showers")
+    told = application.said(f"{FAST}/run/beamOn 12", "--threads", "1", "--output", "fast.h5")
+    assert told[-1].startswith("12 showers")
     with h5py.File(application.folder / "fast.h5") as file:
         return {name: file[name][:] for name in file}
 
@@ -118,18 +116,13 @@ def test_hits_in_rings_lie_in_the_cells_of_their_numbers(application: Applicatio
         ["training", "fit", "--dataset", "rings-ds", "--output", "rings", "--steps", "4"],
         ["training", "export", "--model", "rings", "--output", "rings.safetensors"],
     ):
-        environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
-            [sys.executable, "-m", *map(str, command)], cwd=application.folder, env=environment,
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr[-4000:]
-    said = application.said(
+        said(sys.executable, "-m", *command, cwd=application.folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    told = application.said(
         "/run/initialize\n/calopipe/model rings.safetensors\n/calopipe/particles e-\n"
         "/calopipe/samplingFraction 0.0313\n/random/setSeeds 7 1\n/beam/energy 20 90 GeV\n/run/beamOn 12",
         "--cylinder", "--threads", "1", "--output", "rings.h5",
     )  # fmt: skip
-    assert said[-1].startswith("12 showers")
+    assert told[-1].startswith("12 showers")
     with h5py.File(application.folder / "rings.h5") as file:
         written = {name: file[name][:] for name in file}
     weight = written["showers"].reshape(12, 45, 16, 9).astype(float)
@@ -167,37 +160,26 @@ def test_what_the_model_does_not_know_is_left_to_geant4(command: str, applicatio
     macro = f"{FAST}/beam/gun true\n/gun/particle e-\n/gun/energy 150 GeV\n/gun/position 0 0 -60 mm\n{command}\n"
     if "position 0 0 60" not in command and "direction" not in command:
         macro += "/gun/direction 0 0 1\n"
-    (line,) = [said for said in application.said(f"{macro}/run/beamOn 1") if "showers" in said]
+    (line,) = [told for told in application.said(f"{macro}/run/beamOn 1") if "showers" in told]
     assert line.startswith("0 showers")
     assert _OUTSIDE[command] in line
 
 
 def test_a_switched_off_model_changes_nothing(application: Application) -> None:
     shots = "/random/setSeeds 3 1\n/beam/energy 1 2 GeV\n/run/beamOn 3"
-    said = application.said(f"{FAST}/calopipe/active false\n{shots}", "--output", "off.h5")
-    assert not [line for line in said if "showers" in line]
+    told = application.said(f"{FAST}/calopipe/active false\n{shots}", "--output", "off.h5")
+    assert not [line for line in told if "showers" in line]
     application.said(f"/run/initialize\n{shots}", "--output", "without.h5")
     with h5py.File(application.folder / "off.h5") as off, h5py.File(application.folder / "without.h5") as without:
         np.testing.assert_array_equal(off["ECAL"], without["ECAL"])
 
 
-def _missing(path: Path) -> None:
-    path.unlink()
-
-
-def _foreign(path: Path) -> None:
-    path.write_text("a shopping list")
-
-
-def _halved(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-@pytest.mark.parametrize("spoil", [_missing, _foreign, _halved])
-def test_a_bad_model_ends_the_macro_in_one_line(spoil: Callable[[Path], None], application: Application) -> None:
-    path = application.folder / "bad.safetensors"
-    shutil.copy(application.folder / "model.safetensors", path)
-    spoil(path)
+@pytest.mark.parametrize("kind", ["missing", "foreign", "halved"])
+def test_a_bad_model_ends_the_macro_in_one_line(kind: str, application: Application) -> None:
+    path, whole = application.folder / "bad.safetensors", (application.folder / "model.safetensors").read_bytes()
+    path.unlink(missing_ok=True)
+    if kind != "missing":
+        path.write_bytes(b"a shopping list" if kind == "foreign" else whole[: len(whole) // 2])
     done = application.run("/run/initialize\n/calopipe/model bad.safetensors\n/run/beamOn 1", "--output", "none.h5")
     assert done.returncode == 1
     assert "bad.safetensors: " in done.stdout + done.stderr
@@ -213,8 +195,7 @@ def test_a_particle_must_be_named_where_the_training_did_not(application: Applic
 
 def test_validation_reads_the_file_as_it_is(application: Application, fast: dict[str, np.ndarray]) -> None:
     assert len(fast["ECAL"]) == 12
-    command = [sys.executable, "-m", "validation", "--reference", application.folder / "mc.h5", "--candidate",
-               application.folder / "fast.h5", "--output", application.folder / "verdict"]  # fmt: skip
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert (application.folder / "verdict/verdict.json").exists()
+    reference, candidate, output = (application.folder / name for name in ("mc.h5", "fast.h5", "verdict"))
+    command = [sys.executable, "-m", "validation", "--reference", reference, "--candidate", candidate]
+    said(*command, "--output", output, cwd=ROOT)
+    assert (output / "verdict.json").exists()

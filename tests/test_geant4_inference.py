@@ -19,12 +19,12 @@ import tensorflow as tf
 from likelihoods import CONFIG, uneven
 from rings import make_rings
 from safetensors.numpy import load_file
-from showers import make_dataset, make_showers, write_file
+from servers import said
+from showers import make_dataset, make_showers, write_file, write_whole
 from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
-from calopipe.showers.writer import shower_writer
 from training.export import arrays_file, export
 from training.fit import fit
 from training.generator import Generator
@@ -84,9 +84,7 @@ def _labelled(path: Path, geometry: Geometry) -> Path:
     cells = (rng.poisson(away * energy[:, None, None, None] / 10) * 2.0).astype(np.float32)
     cells[:, 2, 2] += 1
     more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), events)}
-    with shower_writer(path, geometry, {}) as writer:
-        writer.write(Showers(cells, energy, theta, theta, more=more))
-    return path
+    return write_whole(path, Showers(cells, energy, theta, theta, more=more), geometry)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +125,7 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
     columns = (energy, theta, more.get("phi_rad", none), more.get("particle", none))
     rows = zip(*columns, noise, strict=True)
     text = "\n".join(" ".join(repr(each.item()) for each in (*row[:4], *row[4])) for row in rows)
-    words = iter(subprocess.run([program, file], input=text, capture_output=True, text=True, check=True).stdout.split())
+    words = iter(said(program, file, input=text).split())
     cells = np.zeros((len(energy), *shape), np.float32)
     for shower in cells:
         for _ in range(int(next(words))):

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from servers import said
 from showers import make_file
 from test_injection import HOSTILE, SECRETS
 
@@ -115,9 +116,7 @@ def test_the_pipeline_in_the_image_ends_as_without(tmp_path: Path) -> None:
     options = ["--config", "small", "--steps", "2", "--grade", "gan", "--split-file", f"test={HOSTILE}*"]
     asked = ["run", "--input", f"{files}/*.h5", *options, "--output"]
     in_image("python3", "-m", "pipelines.submit", *asked, str(there), user=user, volume=f"{tmp_path}:{tmp_path}")
-    command = [sys.executable, ROOT / "pipelines/submit.py", *asked, here]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | SECRETS)
-    assert done.returncode == 0, done.stdout + done.stderr
+    said(sys.executable, ROOT / "pipelines/submit.py", *asked, here, env=os.environ | SECRETS)
 
     shards = [{path.name: path.read_bytes() for path in run.glob("dataset/shards/*.tfrecord")} for run in (there, here)]
     assert len(shards[0]) >= 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import CYLINDER, SMALL_GEOMETRY, make_dataset, make_showers, write_file
+from showers import CYLINDER, SMALL_GEOMETRY, make_dataset, make_showers, write_file, write_whole
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import FLAWS
@@ -69,12 +69,11 @@ def test_labels_are_written_and_read_again_and_parts_are_joined(tmp_path: Path, 
     made, labels = make_showers(events=40), _labels(40)
     more = {PHI: labels["phi"], PARTICLE: labels["pdg"]}
     whole = Showers(*made.arrays.values(), more=more)
-    for name, part in (("a", whole[:20]), ("b", whole[20:])):
-        with shower_writer(tmp_path / f"{name}.h5", SMALL_GEOMETRY, {}, deposits) as writer:
-            writer.write(part)
+    parts = (("a", whole[:20]), ("b", whole[20:]))
+    paths = [write_whole(tmp_path / f"{name}.h5", part, SMALL_GEOMETRY, deposits) for name, part in parts]
     with shower_writer(tmp_path / "both.h5", SMALL_GEOMETRY, {}, deposits) as writer:
-        for name in ("a", "b"):
-            writer.append(tmp_path / f"{name}.h5")
+        for path in paths:
+            writer.append(path)
     found = open_showers(tmp_path / "both.h5").read()
     for name in (PHI, PARTICLE):
         np.testing.assert_array_equal(found.more[name], more[name])

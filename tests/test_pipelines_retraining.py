@@ -5,12 +5,12 @@ The showers are those of the sample with cells and layers joined, so that the sm
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import h5py
 import pytest
+from servers import said
 from showers import SAMPLE, SMALL_GEOMETRY, write_file
 
 from calopipe.grade import tolerances
@@ -53,9 +53,7 @@ class Schedule:
         command += ["--config", "small", "--steps", "40", "--registry", self.registry.place]
         command += ["--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run"]
         command += ["--grade", f"{self.folder}/wide.toml"]
-        done = subprocess.run([*command, *more], capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        return said(*command, *more)
 
     def written(self) -> dict[Path, int]:
         """What is kept, by the time of its last change; not kfp's files, nor what tells of the run and of its input."""

@@ -21,7 +21,7 @@ from training.folder import read_card
 from training.models.base import build
 from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper
-from training.run.loop import Loop
+from training.run import loop
 
 _PAIRS = 40
 _TRAIN = 32
@@ -143,8 +143,9 @@ def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypa
     """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; as for showers."""
     flow = small_flow(tmp_path)
     fit_small(flow, tmp_path / "one")
-    fit_small(flow, tmp_path / "three", "--steps-a-call", "3")
-    monkeypatch.setattr(Loop, "steps", keras_fit.steps)
+    monkeypatch.setattr(loop, "_STEPS_A_CALL_ON_PROCESSORS", 3)
+    fit_small(flow, tmp_path / "three")
+    monkeypatch.setattr(loop.Loop, "steps", keras_fit.steps)
     fit_small(flow, tmp_path / "keras")
     assert read_card(tmp_path / "one").trained["steps"] == 14
     last = json.loads((tmp_path / "one/history.jsonl").read_text().splitlines()[-1])["train"]

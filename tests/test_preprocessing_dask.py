@@ -6,15 +6,14 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import distributed
 import pytest
 from commands import files_of
-from servers import DaskCluster, dask_cluster, free_port
+from servers import DaskCluster, dask_cluster, free_port, said, wait_until
 from showers import make_file
 
 from calopipe.errors import InputError
@@ -51,19 +50,12 @@ def _done(output: Path) -> int:
     return len(list((output / SHARDS).glob("*.json")))
 
 
-def _until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + _SECONDS
-    while not true():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.005)
-
-
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of one file of 100 pieces; what it is made into, in process, stands beside it as `dataset`."""
     folder = tmp_path_factory.mktemp("source")
     make_file(folder / "0.h5", events=_EVENTS)
-    subprocess.run(_command(folder, folder / "dataset"), check=True, capture_output=True)
+    said(*_command(folder, folder / "dataset"))
     return folder
 
 
@@ -130,7 +122,7 @@ def _begun(source: Path, output: Path, cluster: DaskCluster) -> subprocess.Popen
     run = subprocess.Popen(
         _command(source, output, cluster.address), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
-    _until(lambda: _done(output) > 2 or run.poll() is not None)
+    wait_until(lambda: _done(output) > 2 or run.poll() is not None, "pieces", every_s=0.005)
     cluster.workers[-1].send_signal(signal.SIGSTOP)
     assert 2 < _done(output) < _EVENTS // _PIECE
     return run
@@ -196,7 +188,7 @@ def test_an_interrupt_ends_the_run_and_the_work(source: Path, tmp_path: Path, nu
         assert "Traceback" not in ended.stderr
         cluster.workers[-1].send_signal(signal.SIGCONT)
         with distributed.Client(cluster.address, set_as_default=False) as client:
-            _until(lambda: not any(client.processing().values()))
+            wait_until(lambda: not any(client.processing().values()), "the end of the work", every_s=0.005)
         assert _done(output) < _EVENTS // _PIECE  # the scheduler dropped what the client had asked for
         assert _run(source, output, cluster.address).returncode == 0
     assert files_of(output) == files_of(source / "dataset")

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 from commands import files_of, records_of, refused, run, settled
+from servers import said
 from showers import make_file, make_showers, measured_angle, write_file
 
 from calopipe import storage
@@ -75,8 +76,7 @@ def test_the_second_run_does_nothing_and_loads_nothing(tmp_path: Path) -> None:
         f"main(['--input', {str(path)!r}, '--output', {str(tmp_path / 'ds')!r}]);"
         "assert not {'apache_beam', 'tensorflow', 'h5py'} & set(sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert "dataset stands" in done.stdout
+    assert "dataset stands" in said(sys.executable, "-c", program)
     assert files_of(tmp_path / "ds") == before
 
 

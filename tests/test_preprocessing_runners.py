@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from commands import files_of
-from servers import PRISM, go_tool
+from servers import PRISM, go_tool, said
 from showers import make_file
 
 from calopipe.errors import InputError
@@ -36,19 +36,19 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("source")
     for seed in range(2):
         make_file(folder / f"{seed}.h5", events=70, seed=seed)
-    subprocess.run(_command(folder, folder / "dataset"), check=True, capture_output=True)
+    said(*_command(folder, folder / "dataset"))
     return folder
 
 
 def test_two_processes(source: Path, tmp_path: Path) -> None:
-    subprocess.run(_command(source, tmp_path, "--workers", "2"), check=True, capture_output=True)
+    said(*_command(source, tmp_path, "--workers", "2"))
     assert files_of(tmp_path) == files_of(source / "dataset")
 
 
 def test_prism(source: Path, tmp_path: Path) -> None:
     options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
     beam = [word for option in options for word in ("--beam-option", option)]
-    subprocess.run(_command(source, tmp_path, *beam), check=True, capture_output=True, timeout=600)
+    said(*_command(source, tmp_path, *beam), timeout=600)
     assert files_of(tmp_path) == files_of(source / "dataset")
 
 
@@ -83,7 +83,7 @@ def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path
         require_unaltered(output, manifest)
         assert manifest.events["written"] == 140
         shutil.rmtree(output)  # the next begins anew
-    subprocess.run(_command(source, output), check=True, capture_output=True)
+    said(*_command(source, output))
     assert files_of(output) == whole
 
 

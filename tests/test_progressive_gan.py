@@ -33,8 +33,8 @@ def example() -> Any:
 
 def _fit(dataset: Path, output: Path) -> None:
     given = ("--levels", "2", "--growth-steps", "2", "--steps", "4", "--batch", "8", "--checkpoint-steps", "1")
-    kept = ("--checkpoints-kept", "9", "--evaluation-steps", "2", "--model-file", str(EXAMPLE))
-    command.main(["fit", "--dataset", str(dataset), "--output", str(output), *given, *kept])
+    more = ("--evaluation-steps", "2", "--model-file", str(EXAMPLE))
+    command.main(["fit", "--dataset", str(dataset), "--output", str(output), *given, *more])
 
 
 def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:

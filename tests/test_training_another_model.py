@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
 from replicas import Tiny
-from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, make_toy_showers, write_file
-from trainings import LAYERS, fit_layers, fit_small, same_training
+from servers import said
+from showers import (
+    SMALL_GEOMETRY,
+    make_dataset,
+    make_file,
+    make_showers,
+    make_toy_showers,
+    write_file,
+    write_whole,
+)
+from trainings import LAYERS, fit_layers, fit_small, history_of, same_training
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.writer import shower_writer
 from training import __main__ as command
 from training import folder
 from training.asked.conditions import Conditions
@@ -52,16 +58,12 @@ def make_particles(path: Path, *, events: int) -> Path:
     return write_file(path, replace(showers, cells=np.where(pion, late, showers.cells)))
 
 
-def _history(model: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
-
-
 def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> None:
     path = make_file(tmp_path / "mc.h5", events=200)
     make_dataset(tmp_path / "ds", path)
     arguments = (*LAYERS, "--hidden", "24", "--steps", "60", "--evaluation-steps", "60")
     fit_small(tmp_path / "ds", tmp_path / "m", *arguments)
-    history = _history(tmp_path / "m")
+    history = history_of(tmp_path / "m")
     assert history[-1]["step"] == 60
     assert history[-1]["train"]["fit"]["square"] < 0.5 * history[1]["train"]["fit"]["square"]
     card = read_card(tmp_path / "m")
@@ -116,9 +118,8 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     edges = (0.0, 5.0, 15.0, 40.0)
     thin, thick = (Layer(pitch, x0, (4, 3), r_edges_mm=edges) for pitch, x0 in ((3.0, 1.0), (6.0, 2.0)))
     geometry = Geometry.of_layers([thin] * 6 + [thick] * 8, 1e-3)
-    with shower_writer(tmp_path / "mc.h5", geometry, {}) as writer:
-        writer.write(make_toy_showers(events=150, geometry=geometry))
-    make_dataset(tmp_path / "ds", tmp_path / "mc.h5")
+    path = write_whole(tmp_path / "mc.h5", make_toy_showers(events=150, geometry=geometry), geometry)
+    make_dataset(tmp_path / "ds", path)
     fit_layers(tmp_path / "ds", tmp_path / "m", "--steps", "4")
     selection = Selection("test", cut_gev=0)
     assert generate(tmp_path / "m", Conditions([tmp_path / "mc.h5"], selection), tmp_path / "g.h5") > 16
@@ -136,8 +137,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     np.testing.assert_allclose(stored[:16, 2 * 3 + 1 :: 12], shown.cells[:, 2, 1] * 20, rtol=1e-5)
 
     thinner = Geometry.of_layers([thin] * 6 + [thick] * 7 + [thin], 1e-3)
-    with shower_writer(tmp_path / "other.h5", thinner, {}) as writer:
-        writer.write(make_toy_showers(events=40, geometry=thinner))
+    write_whole(tmp_path / "other.h5", make_toy_showers(events=40, geometry=thinner), thinner)
     differs = "layer 13 is 4 angles x 3 rings between 0, 5, .* mm, 3 mm and .*, the model was trained on .*"
     with pytest.raises(InputError, match=f"{differs}; use files of one detector"):
         generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
@@ -156,16 +156,13 @@ def particles(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _on_two_replicas(dataset: Path, output: Path) -> str:
-    program = [sys.executable, "-c", _TWO_DEVICES, "fit", "--model-file", str(CLASSIFIER), "--config", "particles"]
-    options = ["--strategy", "mirrored", "--average", "0.9", "--hidden", "6"]
-    command_line = [*program, *options, "--dataset", str(dataset), "--output", str(output)]
-    done = subprocess.run(command_line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
+    program = [sys.executable, "-c", _TWO_DEVICES, "fit", "--model-file", CLASSIFIER, "--config", "particles"]
+    options = ["--strategy", "mirrored", "--average", "0.9", "--hidden", "6", "--checkpoint-steps", "5"]
+    return said(*program, *options, "--dataset", dataset, "--output", output)
 
 
 def test_a_classifier_is_trained_on_two_replicas_and_judged(particles: Path) -> None:
-    card, history = read_card(particles / "m"), _history(particles / "m")
+    card, history = read_card(particles / "m"), history_of(particles / "m")
     assert (card.trained["replicas"], card.config.model, card.config.to_json()["hidden"]) == (2, "classifier", 6)
     judged = history[1:]
     best = max(judged, key=lambda entry: entry["accuracy"])  # the first of several
@@ -179,7 +176,7 @@ def test_a_classifier_is_trained_on_two_replicas_and_judged(particles: Path) -> 
 
 
 def test_a_classifier_goes_on_from_its_checkpoint(particles: Path, tmp_path: Path) -> None:
-    """The last checkpoint is damaged, so that the training goes on from the one before."""
+    """The last checkpoint is damaged, so that the training goes on from the one before, within an epoch."""
     shutil.copytree(particles / "m", tmp_path / "m")
     (tmp_path / "m" / folder.CARD).unlink()
     *_, before, last = sorted((tmp_path / "m/checkpoints").glob("*.npz"))

@@ -76,7 +76,7 @@ def test_the_help_of_a_training_names_the_models_of_a_setting() -> None:
     groups = {models: [*settings] for models, settings in configs.settings_by_models().items()}
     assert "seed" in groups[""]
     assert groups.items() >= {
-        "autoregressive": ["width"], "3dgan, 3dgan-small": ["momentum"], "autoencoder": ["code"],
+        "autoregressive": ["width"], "3dgan, 3dgan-small": ["momentum"],
         "pix2pix, pix2pix-small": ["l1_weight", "noise"],
     }.items()  # fmt: skip
     assert "hidden" not in configs.all_settings()  # of the classifier, which another command trains
@@ -105,8 +105,6 @@ def test_epochs_that_are_given_replace_the_steps_of_a_config(monkeypatch: pytest
 def test_options_of_a_run_that_cannot_be() -> None:
     with pytest.raises(InputError, match="--checkpoint-seconds is 0"):
         RunOptions(checkpoint_seconds=0.0)
-    with pytest.raises(InputError, match="--checkpoints-kept is 0"):
-        RunOptions(checkpoints_kept=0)
 
 
 LAYERS = Path(__file__).with_name("layers.py")

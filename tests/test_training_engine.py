@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from replicas import Normalised, Tiny, tiny
-from servers import together
+from servers import said, together
 from showers import make_dataset, make_file
 from trainings import engine_of
 
@@ -39,7 +38,7 @@ def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """What a step of tests/replicas.py changed, by strategy: one replica of 16 showers, or two of 8."""
     place = tmp_path_factory.mktemp("replicas")
     program = [sys.executable, str(Path(__file__).with_name("replicas.py")), str(dataset), str(place)]
-    subprocess.run(program, check=True, capture_output=True)
+    said(*program)
     together(program)
     return {path.stem: dict(np.load(path)) for path in place.glob("*.npz")}
 

@@ -26,19 +26,7 @@ from training import __main__ as command
 from training.configs import named_config
 from training.estimate import commands
 from training.estimate import work as counting
-from training.estimate.catalogue import (
-    BUILT_IN,
-    Catalogue,
-    Input,
-    Kind,
-    Link,
-    Memory,
-    Peak,
-    Price,
-    Rate,
-    Start,
-    load_catalogue,
-)
+from training.estimate.catalogue import BUILT_IN, Catalogue, Kind, Link, Peak, Price, Rate, load_catalogue
 from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, paces, step_seconds
 from training.models.gan.convolutions import Conv3D
 from training.models.precision import plain_forms
@@ -182,19 +170,19 @@ def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: 
 
 def _kind(platform: Any, float32: float, *rates: Rate, bfloat16: float | None = None, alpha_s: float = 0.0) -> Kind:
     """A kind of a dollar on demand and half of one spot, whose links have a latency alone."""
-    link = Link(alpha_s, 1e9, "")
+    link = Link(alpha_s, 1e9)
     return Kind(
-        title="", platform=platform, devices_a_host=8, peak=Peak(float32, "", bfloat16=bfloat16), memory=Memory(16, ""),
-        local=link, network=link, start=Start((1.0, 2.0, 3.0), ""), price=Price("", "", 1.0, 0.5), rate=list(rates),
+        platform=platform, devices_a_host=8, peak=Peak(float32, bfloat16=bfloat16), memory_gb=16,
+        local=link, network=link, start_s=(1.0, 2.0, 3.0), price=Price(1.0, 0.5), rate=list(rates),
     )  # fmt: skip
 
 
 def _catalogue(**kinds: Kind) -> Catalogue:
-    return Catalogue(date(2026, 1, 1), Input(1e9, ""), kinds)
+    return Catalogue(date(2026, 1, 1), 1e9, kinds)
 
 
 def _rate(tflops: float, *, model: str = "m", spread: tuple[float, float] = (1.0, 1.0), step_s: float = 0.0) -> Rate:
-    return Rate(model, "float32", tflops, spread, "", step_s)
+    return Rate(model, "float32", tflops, spread, step_s)
 
 
 _WORK = Work("m", "float32", 10, 2e12, 0.5, (0.0,), state=0.0, gradients=0.0, activations=0.0)
@@ -299,8 +287,8 @@ def test_kinds_without_a_rate_are_within_the_range_of_the_others(catalogue: Cata
         ("tflops = 3.003, ", "", r"kind.v100.rate\[0\].tflops is missing"),
         ("alpha_s = 321e-6", "alpha_s = true", "kind.v100.local.alpha_s is True"),
         ('platform = "gpu"', 'platform = "fpga"', "kind.v100.platform is 'fpga', expected one of cpu, gpu, tpu"),
-        ("seconds = [60, 120, 180]", "seconds = [60]", r"kind.v100.start.seconds is \[60\], expected a list of 3"),
-        ("[input]", "[input", "Expected .*line 9"),
+        ("start_s = [60, 120, 180]", "start_s = [60]", r"kind.v100.start_s is \[60\], expected a list of 3"),
+        ("[kind.v100]", "[kind.v100", "Expected .*line 16"),
     ],
 )
 def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: str, new: str, told: str) -> None:
@@ -348,7 +336,7 @@ def test_the_command_prints_a_row_a_kind_for_the_datasets_showers_and_says_where
     monkeypatch.setattr(commands, "estimate", noted)
     monkeypatch.setattr(counting, "work_of", lambda *_: _WORK)
     mine = tmp_path / "mine.toml"
-    small = BUILT_IN.read_text().replace("gb = 16,", "gb = 0.75,", 1)
+    small = BUILT_IN.read_text().replace("memory_gb = 16", "memory_gb = 0.75", 1)
     mine.write_text(small.replace("on_demand = 2.48", "on_demand = 248"))
 
     def told(*arguments: str) -> tuple[str, list[list[str]]]:

@@ -89,7 +89,6 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
 @pytest.mark.parametrize(
     "config",
     [
-        named_config("autoencoder"),
         ClassifierConfig(model="low-level-classifier"),
         pytest.param(named_config("fast"), marks=pytest.mark.slow),
     ],

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import refusal
+from commands import refused
 from servers import store
 
 from calopipe import storage
@@ -129,7 +129,7 @@ def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) ->
             _export(trained / "model", taken)
 
 
-def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(100)
-    assert "the disk is full" in refusal(capsys, _export, trained / "model", disk / "saved")
+    assert "the disk is full" in refused(trained / "model", disk / "saved", command=_export)
     assert not list(disk.iterdir())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -18,9 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import refusal
+from commands import refused
 from replicas import tiny
-from trainings import engine_of, fit_layers, fit_small, same_training, same_weights
+from trainings import engine_of, fit_layers, fit_small, history_of, same_training, same_weights
 
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
@@ -61,7 +60,7 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
     assert list((model / "tensorboard").iterdir())
     kept = {int(path.stem.partition("-")[2]) for path in (model / "checkpoints").glob("*.npz")}
     assert kept == {14, 28, 35}  # an epoch that is not judged leaves none, unless one is due
-    history = [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
+    history = history_of(model)
     assert [(entry["epoch"], entry["step"]) for entry in history] == [(epoch, 7 * epoch) for epoch in range(6)]
     assert card.trained["seconds"] == pytest.approx(sum(entry["seconds"] for entry in history[1:]))
     judged = [entry for entry in history if "metric" in entry]
@@ -109,7 +108,7 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert replaced in capsys.readouterr().out
 
 
-def test_what_other_replicas_trained_is_begun_anew_when_told(
+def test_what_other_replicas_trained_is_refused_and_begun_anew_when_told(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """As far as the first step, before which nothing of theirs is left; the weights are those of a new engine."""
@@ -119,11 +118,14 @@ def test_what_other_replicas_trained_is_begun_anew_when_told(
     last = theirs.newest()
     theirs.save(last.state, step=last.step, facts={**last.facts, "replicas": 2})
     theirs.wait()
+    told = "trained by 2 replicas until step 35, now there are 1"
+    with pytest.raises(InputError, match=told):
+        fit_layers(dataset, tmp_path / "m", *_LOOKS)
     with pytest.MonkeyPatch.context() as dies:
         dies.setattr(fit.Loop, "run", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit_layers(dataset, tmp_path / "m", *_LOOKS, "--overwrite")
-    assert "trained by 2 replicas until step 35, now there are 1: beginning anew" in caplog.text
+    assert f"{told}: beginning anew" in caplog.text
     assert "steps 0 to 35" in capsys.readouterr().out
     assert list((tmp_path / "m/checkpoints").iterdir()) == []
 
@@ -221,7 +223,7 @@ def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
         update(bar, losses)
         if told and bar._engine.step == told[0]:
             told.pop(0)
-            os.kill(os.getpid(), signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
 
     monkeypatch.setattr(ProgressBar, "update", telling)
     for step in (7, 17):
@@ -284,11 +286,9 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
         (("--strategy", "tpu"), "finds no TPU in this machine"),
     ],
 )
-def test_bad_arguments(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], told: str
-) -> None:
+def test_bad_arguments(dataset: Path, tmp_path: Path, more: tuple[str, ...], told: str) -> None:
     arguments = (str(dataset) if m == "DATASET" else m for m in more)
-    assert told in refusal(capsys, fit_small, dataset, tmp_path / "m", *arguments)
+    assert told in refused(dataset, tmp_path / "m", *arguments, command=fit_small)
     assert not (tmp_path / "m").exists()
 
 

@@ -19,7 +19,8 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import refusal
+from commands import refused
+from servers import said
 from showers import SMALL_GEOMETRY, make_file, make_showers, measured_angle, write_file
 from trainings import layers_model
 
@@ -34,7 +35,7 @@ from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
 from training.configs import named_config
-from training.generation import EXTRAPOLATE, _attributes, _request, generate, reconstruct
+from training.generation import EXTRAPOLATE, _attributes, _request, generate
 from training.generator import Generator
 from training.models.base import build
 from training.parts import Parts, Share
@@ -189,11 +190,6 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     assert not (tmp_path / ".g.h5.parts").exists()
 
 
-def test_another_kind_of_model_reconstructs_nothing(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="layers, which reconstructs no showers; give an auto-encoder"):
-        reconstruct(trained / "model", [trained / "mc.h5"], tmp_path / "g.h5", Selection())
-
-
 def test_the_rate_is_of_the_showers_that_are_made_now(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -249,8 +245,7 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monk
     program += "cpu = tf.config.list_physical_devices('CPU')[0]; one = tf.config.LogicalDeviceConfiguration; "
     program += "tf.config.set_logical_device_configuration(cpu, [one(), one()]); __main__.main(sys.argv[1:])"
     arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
-    given = [sys.executable, "-c", program, "generate", *map(str, arguments), "--strategy", "mirrored"]
-    subprocess.run([*given, "--share", "0/1"], check=True, capture_output=True)
+    said(sys.executable, "-c", program, "generate", *arguments, "--strategy", "mirrored", "--share", "0/1")
     parts = sorted((tmp_path / ".two.h5.parts").iterdir(), key=lambda path: int(path.stem.rpartition(".")[2]))
     assert [h5py.File(path)["energy"].len() for path in parts] == [30] * 13 + [10]
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
@@ -401,16 +396,14 @@ def test_a_file_that_states_no_geometry_has_that_of_the_model(
         _generate(trained, tmp_path / "h.h5", like=write_file(tmp_path / "narrow.h5", narrow, geometry=None))
 
 
-def test_a_full_disk(
-    trained: Path, tmp_path: Path, small_disk: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With room for no part, and for two of four: finished work is kept."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "g.h5", "--batch", 16, "--share", "0/1")
     size = max(path.stat().st_size for path in (tmp_path / ".g.h5.parts").iterdir())
     for kilobytes, parts in ((8, 0), (2 * (size // 1024) + 20, 2)):
         disk = small_disk(kilobytes)
-        assert "the disk is full" in refusal(capsys, _generate, trained, disk / "g.h5", "--batch", 16)
+        assert "the disk is full" in refused(trained, disk / "g.h5", "--batch", 16, command=_generate)
         assert [path.name for path in disk.iterdir()] == [".g.h5.parts"]
         assert [open_showers(part).events for part in disk.glob("*/*")] == [30] * parts
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shlex
 import shutil
@@ -17,7 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from showers import make_dataset, make_file
-from trainings import fit_layers, same_weights
+from trainings import fit_layers, history_of, same_weights
 
 from calopipe.errors import InputError
 from preprocessing.showers.manifest import ShowerManifest
@@ -58,7 +57,7 @@ def _ending(how: Exception | signal.Signals, *, step: int) -> Any:
         if bar._engine.step == step:
             if isinstance(how, Exception):
                 raise how
-            os.kill(os.getpid(), how)
+            signal.raise_signal(how)
 
     return update
 
@@ -80,8 +79,7 @@ def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the
     card = read_card(output)
     assert (card.trained["chosen_step"], card.trained["steps"]) == (7, 10)
     same_weights(output, 7)
-    judged = [json.loads(line) for line in (output / "history.jsonl").read_text().splitlines()][-1]
-    assert card.losses == judged["validation"]
+    assert card.losses == history_of(output)[-1]["validation"]
     fit_layers(dataset, output)
     assert "model stands" in capsys.readouterr().out
 

@@ -383,6 +383,12 @@ def test_the_commands_list_the_promotions_and_copy_the_current_model(
     assert read_card(tmp_path / "copy") == read_card(second.model)
     assert (tmp_path / "copy" / folder.HISTORY).exists()
     assert capsys.readouterr().out.endswith(f"model: {tmp_path / 'copy'}, which is {two.model}\n")
+    card = on_disk.fetch(one, tmp_path / "copy")
+    assert card == read_card(first.model) == folder.standing(tmp_path / "copy", card.request)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/showers.h5").touch()
+    with pytest.raises(InputError, match="holds files that are no model"):
+        on_disk.fetch(two, tmp_path / "mine", overwrite=False)
 
 
 def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
@@ -466,17 +472,3 @@ def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone_and_sums_it
     for name, asked in ((model, "another"), (tmp_path, fingerprint)):
         with pytest.raises(InputError, match="holds another model than the one just trained"):
             folder.require_model(name, asked)
-
-
-def test_fetch_replaces_another_model(on_disk: Registry, tmp_path: Path) -> None:
-    promoted(on_disk, tmp_path, 2)
-    one, two = on_disk.history()
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine/showers.h5").touch()
-    with pytest.raises(InputError, match="holds files that are no model"):
-        on_disk.fetch(two, tmp_path / "mine", overwrite=False)
-    for promotion in (one, two, one):
-        card = on_disk.fetch(promotion, tmp_path / "copy")
-        assert card.fingerprint() == promotion.fingerprint
-        assert read_card(tmp_path / "copy") == card
-        assert folder.standing(tmp_path / "copy", card.request) == card

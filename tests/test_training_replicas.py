@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import keras
 import numpy as np
 import numpy.typing as npt
 import pytest
+from servers import said
 from showers import make_dataset, make_file
 
 from training.engine.exchange import statistics
@@ -24,10 +24,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Weights:
     place = tmp_path_factory.mktemp("weights")
     make_dataset(place / "ds", make_file(place / "a.h5", events=16), split_files=["train=*"])
     program = Path(__file__).with_name("weights_on_replicas.py")
-    done = subprocess.run(
-        [sys.executable, program, place / "ds", place / "found.npz"], check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    said(sys.executable, program, place / "ds", place / "found.npz")
     return dict(np.load(place / "found.npz"))
 
 

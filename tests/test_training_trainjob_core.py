@@ -134,8 +134,8 @@ def test_a_line_of_a_log_is_printed_once_wherever_two_looks_overlap(
 ) -> None:
     """By a clock of its own: each look asks for all that was written since the last that was answered, and more."""
     looks: list[tuple[float, list[str] | None, list[str]]] = [
-        (100.0, ["1 a", "1 b"], ["a", "b"]), (112.7, ["1 a", "1 b", "1 b", "2 d"], ["b", "d"]), (120.0, None, []),
-        (130.0, ["2 d"], []), (135.0, ["2 d", "3 e e", "3"], ["e e", ""]),
+        (100.0, ["1 a", "2 b"], ["a", "b"]), (112.7, ["1 a", "2 b", "3 b", "4 d"], ["b", "d"]), (120.0, None, []),
+        (130.0, ["4 d"], []), (135.0, ["4 d", "5 e e", "6"], ["e e", ""]),
     ]  # fmt: skip
     clock, log = [0.0], Mock(side_effect=[*(answer for _, answer, _ in looks), ["1 f"]])
     monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: clock[0]))

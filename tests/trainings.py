@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -102,11 +100,14 @@ def layers_model(place: Path) -> Path:
     return place
 
 
+def history_of(model: Path) -> list[dict[str, Any]]:
+    """What the training of `model` noted, an entry an epoch."""
+    return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
+
+
 def same_training(found: Path, expected: Path) -> None:
     assert read_card(found).weights == read_card(expected).weights
-    histories = [
-        [json.loads(line) for line in (place / "history.jsonl").read_text().splitlines()] for place in (found, expected)
-    ]
+    histories = [history_of(place) for place in (found, expected)]
     for entry in (entry for history in histories for entry in history):
         for name in ("seconds", "images_per_s", "evaluation_seconds"):
             entry.pop(name, None)
@@ -133,11 +134,3 @@ def same_weights(model: Path, step: int) -> None:
 
 def command_line(dataset: Path, output: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "training", *small_options(dataset, output, *more)]
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
-    deadline = time.monotonic() + 600
-    while not condition():
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

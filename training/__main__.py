@@ -31,7 +31,6 @@ examples:
   python -m training fit --dataset runs/flow/dataset --output runs/images --model-file examples/progressive_gan.py
   python -m training generate --model runs/model --like 'data/geant4/*.h5' --split test --output runs/generated.h5
   python -m training generate --model runs/model --energy 120 --theta 90 --showers 1000 --output runs/generated.h5
-  python -m training reconstruct --model runs/autoencoder --like 'data/geant4/*.h5' --split test --output runs/again.h5
   python -m training keep --dataset runs/dataset --output runs/model
   python -m training export --model runs/model --output runs/saved_model
   python -m training export --model runs/model --output runs/model.onnx
@@ -96,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
     )
     export.set_defaults(perform=_export)
-    for name in ("generate", "reconstruct", "export", "rollout", "advance"):
+    for name in ("generate", "export", "rollout", "advance"):
         _add_model_file(tasks.choices[name])
     return command
 

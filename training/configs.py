@@ -16,7 +16,7 @@ from calopipe.options import add_settings, check_settings, option, setting, sett
 from training.models import autoregressive, gan  # noqa: F401  which register themselves, in the order of the help
 
 # isort: split
-from training.models import autoencoder, pix2pix  # noqa: F401
+from training.models import pix2pix  # noqa: F401
 from training.models.config import (
     CONFIGS,
     DEFAULT,
@@ -40,24 +40,16 @@ _PARAMETERS = ("epochs", "steps", "strategy", "seed")
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a training is run, which does not change what it ends with.
+    """How a training is run, which does not change what it ends with."""
 
-    `steps_a_call` steps run in the graph before Python has its turn; 0 means 10 on GPUs and TPUs, and 1 on CPUs, where
-    a step outlasts a call many times.
-    """
-
-    steps_a_call: int = setting(
-        0, help="steps in the graph between two looks of Python (default 10 on GPUs and TPUs, else 1)", least=0
+    checkpoint_seconds: float = setting(
+        600.0, help="between checkpoints, beside those at ends of epochs (default 600)", least=1
     )
-    checkpoint_seconds: float = setting(600.0, help="between checkpoints, beside those at ends of epochs (default 600)")
     checkpoint_steps: int = setting(0, help="between checkpoints (default: by time alone)", least=0)
-    checkpoints_kept: int = setting(3, help="the newest, beside the best (default 3)", least=1)
     profile: bool = setting(False, help="first trace ten steps for TensorBoard, and undo them")
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if not self.checkpoint_seconds > 0:
-            raise InputError(f"--checkpoint-seconds is {self.checkpoint_seconds}, expected more than 0")
 
 
 def require_origin(origin: str) -> None:

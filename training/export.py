@@ -16,7 +16,7 @@ import safetensors.numpy
 import tensorflow as tf
 
 from calopipe import storage
-from calopipe.documents import DocumentError, Form, stands
+from calopipe.documents import Form, stands
 from calopipe.errors import InputError
 from calopipe.progress import say
 from training.folder import Card
@@ -47,13 +47,12 @@ def export(model: Path, output: Path) -> None:
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
     card, loaded = load(model)
-    identity_of, write = _FORMS.get(output.suffix, (_identity_of_saved_model, _write_saved_model))
     if output.exists():
-        _require_same(output, identity_of(output), _identity(loaded, card))
+        _require_same(output, _identity_in(output), _identity(loaded, card))
         stands("export stands", output)
         return
     storage.require_writable(output.parent)
-    write(loaded, card, output)
+    {".onnx": _write_onnx, ".safetensors": _write_arrays}.get(output.suffix, _write_saved_model)(loaded, card, output)
     say(f"export: {output}")
 
 
@@ -121,29 +120,19 @@ def name_batch(model: Any) -> None:
             first.dim_param = "batch"
 
 
-def _identity_of_saved_model(output: Path) -> Any:
-    """The identity that an export was written with; None where `output` is no export."""
+def _identity_in(output: Path) -> Any:
+    """The identity that the export `output` was written with; None where it is no export."""
     try:
+        if output.suffix == ".onnx":
+            import onnx  # noqa: PLC0415
+
+            properties = onnx.load(output, load_external_data=False).metadata_props
+            return json.loads({entry.key: entry.value for entry in properties}[IDENTITY])
+        if output.suffix == ".safetensors":
+            with safetensors.safe_open(output, framework="numpy") as arrays:
+                return json.loads(arrays.metadata()[IDENTITY])
         return _FORM.read(output / CARD)
-    except (DocumentError, NotADirectoryError):
-        return None
-
-
-def _identity_of_onnx(output: Path) -> Any:
-    import onnx  # noqa: PLC0415
-
-    try:
-        properties = {entry.key: entry.value for entry in onnx.load(output, load_external_data=False).metadata_props}
-        return json.loads(properties[IDENTITY])
-    except Exception:  # whatever protobuf says of a file of another kind
-        return None
-
-
-def _identity_of_arrays(output: Path) -> Any:
-    try:
-        with safetensors.safe_open(output, framework="numpy") as arrays:
-            return json.loads(arrays.metadata()[IDENTITY])
-    except (safetensors.SafetensorError, OSError, KeyError, TypeError, ValueError):
+    except Exception:  # whatever a library says of a file of another kind
         return None
 
 
@@ -154,6 +143,3 @@ def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> N
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
     if not identity.items() <= standing.items():  # beside a SavedModel is also how long the training took
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")
-
-
-_FORMS = {".onnx": (_identity_of_onnx, _write_onnx), ".safetensors": (_identity_of_arrays, _write_arrays)}

@@ -42,6 +42,7 @@ _LOSSES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
 _RESTARTED = "incarnation"
+_CHECKPOINTS_KEPT = 3  # the newest, beside the best
 
 
 def fit(
@@ -84,17 +85,15 @@ def fit(
             if file := file_of(config):
                 file.write(output)
             write_seen(output, seen)
-            mirror.flush(output)  # uploads draw from Python's random numbers, and so do the first weights, of Keras
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
-        place, kept = output / folder.CHECKPOINTS, options.checkpoints_kept
-        checkpoints = Checkpoints(place, request=request, kept=kept, writes=team.chief)
+        place = output / folder.CHECKPOINTS
+        checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
         # Before its first step a training has nothing to save, and may build its graph for long.
         with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
             _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
             if team.chief:
                 write_model(output, checkpoints, evaluator, request, steps=engine.step, warm_start=origin)
-            mirror.flush(output)
             team.wait()  # all leave together: one that is gone earlier would count as lost
     if not team.chief:
         mirror.refresh(output)

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-import tensorflow as tf
 
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError, require_least, require_seed
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.progress import say
-from calopipe.showers.angle import angle_of_cells
-from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
 from calopipe.showers.selection import Selection
-from calopipe.showers.writer import shower_writer
-from calopipe.storage import Location
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.asked.conditions import Conditions, Events, LabelsAlone
 from training.folder import Card
 from training.generator import Generator
-from training.loading import load
-from training.models.autoencoder.model import AutoEncoder
 from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
 
@@ -74,7 +64,7 @@ def generate(
     request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if outside == SKIP else []))
     pieces = output.with_name(f".{output.name}.parts")
     # the batch is not part of the request: it changes no shower by more than rounding
-    if (standing := _standing(output, request, "showers stand")) is not None:
+    if (standing := _standing(output, request)) is not None:
         if share is None:  # a run that was killed once they were joined left them
             storage.discard(pieces)
         return standing
@@ -93,39 +83,6 @@ def generate(
     parts.join(output, _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev})
     say(f"{len(asked)} showers: {output}")
     return len(asked)
-
-
-def reconstruct(model: Path, like: Sequence[Location], output: Path, selection: Selection) -> int:
-    """Write to `output` what the auto-encoder `model` makes of the showers that `selection` chooses; their number.
-
-    They have the labels, the order, the unit and the layout of the files `like`. As in `generate`, a file that stands
-    is left as it is, and one of other showers that this program made replaced. InputError: no auto-encoder, showers of
-    another detector, test showers that it was trained on, none at all, or an output that holds something else.
-    """
-    card, network = load(model)
-    if not isinstance(network, AutoEncoder):
-        raise InputError(f"{model}: a model {card.config.model}, which reconstructs no showers; give an auto-encoder")
-    conditions = Conditions(like, selection, card.geometry)
-    files, layout = conditions.files, conditions.layout(card)
-    chosen = [file.chosen(selection) for file in files]
-    if selection.split == JUDGES:
-        require_unseen(model, card, np.concatenate([digests[mask] for mask, digests in chosen]), str(model))
-    if not (showers := sum(int(mask.sum()) for mask, _ in chosen)):
-        raise InputError(f"{files[0].path}: no shower of the input is in the {selection.split} split; give more files")
-    request = _request(card, conditions.contents, selection)
-    if (standing := _standing(output, request, "reconstructed showers stand")) is not None:
-        return standing
-    storage.require_writable(output.parent)
-    compiled = tf.function(network.reconstruct, reduce_retracing=True, autograph=False)
-    geometry = layout.geometry
-    unit = np.float32(geometry.file_unit_gev / REFERENCE_UNIT_GEV)
-    with shower_writer(output, geometry, _attributes(card, request), layout.deposits) as writer:
-        for file, (mask, _) in zip(files, chosen, strict=True):
-            for given in file.selected(mask):
-                cells = compiled(tf.constant(given.cells * unit)).numpy() / unit
-                writer.write(replace(given, cells=cells, mtheta_rad=angle_of_cells(cells, geometry)))
-    say(f"{showers} reconstructed showers: {output}")
-    return showers
 
 
 def _request(card: Card, contents: Sequence[str], selection: Selection, *more: int | str) -> str:
@@ -167,8 +124,8 @@ def _check_cut(card: Card, selection: Selection) -> None:
         )
 
 
-def _standing(output: Path, request: str, what: str) -> int | None:
-    """Number of showers in `output`, if it was made for `request`: then `what` is said of it, which stands.
+def _standing(output: Path, request: str) -> int | None:
+    """Number of showers in `output`, if it was made for `request`: then they stand, and that is said.
 
     InputError if it is no file of generated showers.
     """
@@ -183,5 +140,5 @@ def _standing(output: Path, request: str, what: str) -> int | None:
         raise InputError(f"{output}: showers that this program did not generate, and {hint}")
     if showers.request != request:
         return None
-    stands(what, output, f"{showers.events} of them")
+    stands("showers stand", output, f"{showers.events} of them")
     return showers.events

@@ -24,7 +24,7 @@ from training.loading import load
 from training.models.base import Batch
 from training.models.library import Library
 from training.models.randomness import ShowerDraws
-from training.models.showers import NOISE, ShowerModel, allowed
+from training.models.showers import NOISE, ShowerModel, within
 
 # Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
 # what accelerators make is written, and compressed, meanwhile.
@@ -165,14 +165,7 @@ class Generator:
     def _within(self, labels: AllLabels) -> dict[str, npt.NDArray[np.bool_]]:
         """Of each label by name, (N,), which are of the training's particles, or in its range."""
         valid = self.card.valid_range
-        within = {}
-        for name, values in labels.items():
-            if name == PARTICLE:
-                within[name] = np.isin(values, self._known.particle)
-            elif name in valid:
-                low, high = allowed(valid[name])
-                within[name] = (values >= low) & (values <= high)  # not a number is outside too
-        return within
+        return {name: np.asarray(within(name, labels[name], valid[name])) for name in labels if name in valid}
 
 
 def _others(labels: AllLabels) -> MoreLabels:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import calendar
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,39 +17,19 @@ def trigger(cron: str) -> dict[str, Any]:
     """When runs start, as a request states it: by six fields, seconds first. InputError.
 
     The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
-    minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes it searches
-    the calendar for ever.
+    minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes, such as 30
+    February, it searches the calendar for ever: where day and month are numbers, that is refused here.
     """
     if (fields := len(cron.split())) != 6:
         raise InputError(
             f"--cron {cron!r}: {fields} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
         )
-    if _never_comes(*cron.lower().split()[3:]):
-        raise InputError(f"--cron {cron!r}: no such day comes within five years; name one that its months have")
+    day, month, weekday = cron.split()[3:]
+    if day.isdecimal() and month.isdecimal() and weekday in {"*", "?"} and 1 <= int(month) <= 12:
+        last = calendar.monthrange(_LEAP_YEAR, int(month))[1]
+        if last < int(day) <= 31:
+            raise InputError(f"--cron {cron!r}: no month {month} has a day {day}; name one that it has")
     return {"cron_schedule": {"cron": cron}}
-
-
-def _never_comes(days: str, months: str, weekdays: str) -> bool:
-    """Whether none of the months has such a day. False of what cannot be read, and where a day of the week suffices."""
-    names = {name.lower(): str(number) for number, name in enumerate(calendar.month_abbr) if name}
-    of_month, of_year = _numbers(days, 1, 31, {}), _numbers(months, 1, 12, names)
-    if not (of_month and of_year) or not {"*", "?"} & {*weekdays}:
-        return False
-    return all(min(of_month) > calendar.monthrange(_LEAP_YEAR, month)[1] for month in of_year)
-
-
-def _numbers(field: str, least: int, most: int, names: Mapping[str, str]) -> set[int]:
-    """The numbers from `least` to `most` that a field of cron names; empty where it cannot be read."""
-    numbers: set[int] = set()
-    for part in re.sub("[a-z]+", lambda name: names.get(name[0], name[0]), field).split(","):
-        form = re.fullmatch(r"(?:[*?]|(\d+)(?:-(\d+))?)(?:/([1-9]\d*))?", part)
-        if not form:
-            return set()
-        first, last, step = (int(group) if group else None for group in form.groups())
-        if first is None:
-            first, last = least, most
-        numbers |= set(range(first, (last or (most if step else first)) + 1, step or 1))
-    return numbers if numbers <= set(range(least, most + 1)) else set()
 
 
 def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:

@@ -1,10 +1,8 @@
-"""The commands that make showers: `generate` and `reconstruct`."""
+"""The command that makes showers: `generate`."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,31 +23,18 @@ def add_to(tasks: Any) -> None:
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
-    _add_options(generate)
-    reconstruct = tasks.add_parser(
-        "reconstruct",
-        help="pass showers through an auto-encoder",
-        description="Write what an auto-encoder makes of showers, for `python -m validation --candidate`.",
+    generate.set_defaults(perform=_perform)
+    generate.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
+    generate.add_argument(
+        "--like", nargs="+", metavar="FILE", help="HDF5 files, or patterns of them; also of labels without cells"
     )
-    for task, whose, made in (
-        (generate, "whose labels", _generate),
-        (reconstruct, "of the showers", _reconstruct),
-    ):
-        task.set_defaults(perform=partial(_perform, made))
-        task.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
-        task.add_argument(
-            "--like",
-            nargs="+",
-            required=task is reconstruct,
-            metavar="FILE",
-            help="HDF5 files, or patterns of them" + "; also of labels without cells" * (task is generate),
-        )
-        task.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
-        add_selection(task, whose, cut_gev="that of the model")
+    generate.add_argument("--output", required=True, metavar="FILE.h5", help="file of the showers")
+    add_selection(generate, "whose labels", cut_gev="that of the model")
+    _add_options(generate)
 
 
 def _add_options(generate: argparse.ArgumentParser) -> None:
-    """What `generate` alone is told."""
+    """How many showers are made, and how; and those that are asked for without files."""
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
@@ -95,19 +80,13 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
     asked.add_argument("--showers", type=int, metavar="N", help="how many")
 
 
-def _perform(make: Callable[[argparse.Namespace, Path, Path, Selection], None], options: argparse.Namespace) -> None:
-    """Have `make` write what `options` ask for, of the model, to the output. InputError."""
+def _perform(options: argparse.Namespace) -> None:
+    """Write what `options` ask for, of the model, to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         cut = {"cut_gev": read_card(model).dataset["cut_gev"]}
-        make(options, model, output, Reading(**cut | given(Reading, options)).selection(options.split))
-
-
-def _reconstruct(options: argparse.Namespace, model: Path, output: Path, selection: Selection) -> None:
-    from training.generation import reconstruct  # noqa: PLC0415  TensorFlow
-
-    reconstruct(model, storage.expand(options.like), output, selection)
+        _generate(options, model, output, Reading(**cut | given(Reading, options)).selection(options.split))
 
 
 def _generate(options: argparse.Namespace, model: Path, output: Path, selection: Selection) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -117,36 +118,20 @@ def _merged(
         writers = [
             stack.enter_context(shower_writer(work / f"{split}.h5", references[0].geometry, {})) for split in FRACTIONS
         ]
-        begin = 0
-        for first, second in zip(
-            _pieces(references, masks, showers), _pieces(candidates, everything, showers), strict=True
-        ):
-            here = parts[begin : begin + len(first)]
-            begin += len(first)
-            for part in np.unique(here):
-                writers[part].write(_alternating(first[here == part], second[here == part]))
+        pairs = zip(parts, _ones(references, masks), _ones(candidates, everything), strict=False)
+        while some := list(islice(pairs, _AT_ONCE)):
+            for number, writer in enumerate(writers):
+                if here := [shower for part, *pair in some if part == number for shower in pair]:
+                    arrays = (np.concatenate([getattr(shower, name) for shower in here]) for name in here[0].arrays)
+                    writer.write(Showers(*arrays))
     return showers
 
 
-def _pieces(files: Sequence[ShowerFile], masks: Sequence[Any], showers: int) -> Iterator[Showers]:
-    """The first so many of the chosen showers of files, some at a time and always as many."""
-    held: list[Showers] = []
+def _ones(files: Sequence[ShowerFile], masks: Sequence[Any]) -> Iterator[Showers]:
+    """The chosen showers of files, one at a time."""
     for file, mask in zip(files, masks, strict=True):
         for some in file.selected(mask):
-            held.append(some)
-            while (count := min(_AT_ONCE, showers)) and sum(map(len, held)) >= count:
-                both = _joined(held)
-                yield both[:count]
-                held, showers = [both[count:]], showers - count
-
-
-def _joined(some: Sequence[Showers]) -> Showers:
-    return Showers(*(np.concatenate([getattr(part, name) for part in some]) for name in some[0].arrays))
-
-
-def _alternating(first: Showers, second: Showers) -> Showers:
-    pairs = (np.stack([getattr(showers, name) for showers in (first, second)], axis=1) for name in first.arrays)
-    return Showers(*(pair.reshape(-1, *pair.shape[2:]) for pair in pairs))
+            yield from (some[row : row + 1] for row in range(len(some)))
 
 
 def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:

@@ -19,7 +19,6 @@ class Peak:
     """The device's own limit in each precision, in TFLOP/s; None where it has no faster form than float32."""
 
     float32: float
-    source: str
     tf32: float | None = None
     bfloat16: float | None = None
     float16: float | None = None
@@ -29,34 +28,17 @@ class Peak:
 
 
 @dataclass(frozen=True)
-class Memory:
-    gb: float
-    source: str
-
-
-@dataclass(frozen=True)
 class Link:
     """Between devices: `alpha_s` seconds a message, and bytes, in GB/s one way."""
 
     alpha_s: float
     gb_a_second: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Start:
-    """From the command to the second step: least, likely and most `seconds`."""
-
-    seconds: tuple[float, float, float]
-    source: str
 
 
 @dataclass(frozen=True)
 class Price:
     """Dollars an hour and device; None where none is known."""
 
-    date: str
-    source: str
     on_demand: float | None = None
     spot: float | None = None
 
@@ -72,20 +54,20 @@ class Rate:
     precision: str
     tflops: float
     spread: tuple[float, float]
-    source: str
     step_s: float = 0.0
 
 
 @dataclass(frozen=True)
 class Kind:
-    title: str
+    """A device; `start_s` are seconds from the command to the second step: least, likely and most."""
+
     platform: Literal["cpu", "gpu", "tpu"]
     devices_a_host: int
     peak: Peak
-    memory: Memory
+    memory_gb: float
     local: Link
     network: Link
-    start: Start
+    start_s: tuple[float, float, float]
     price: Price
     rate: list[Rate]
 
@@ -94,17 +76,11 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Input:
-    """What the input pipeline of a host gives."""
-
-    showers_a_second: float
-    source: str
-
-
-@dataclass(frozen=True)
 class Catalogue:
+    """Devices by name; the input pipeline of a host gives `input_showers_a_second`."""
+
     date: date
-    input: Input
+    input_showers_a_second: float
     kind: dict[str, Kind]
 
     def devices(self, text: str) -> tuple[str, int]:

@@ -68,7 +68,7 @@ def perform(options: argparse.Namespace) -> None:
     )
     print(_table(estimates))
     for result in estimates:
-        limit = catalogue.kind[result.kind].memory.gb
+        limit = catalogue.kind[result.kind].memory_gb
         if result.memory_gb.likely > limit:
             print(f"\n{result.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
 

@@ -172,7 +172,7 @@ def estimate(
     cases, basis = paces(work, kind, catalogue)
 
     def step(case: int, n: int) -> float:
-        return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input.showers_a_second, alpha=_ALPHA[case])
+        return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input_showers_a_second, alpha=_ALPHA[case])
 
     def evaluation(case: int, n: int) -> float:
         every = config.evaluated_one_of(train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
@@ -189,9 +189,7 @@ def estimate(
         alone = train / config.batch
         return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
 
-    total = Spread.of(
-        lambda case: kind.start.seconds[case] + steps * step(case, devices) + times * evaluation(case, devices)
-    )
+    total = Spread.of(lambda case: kind.start_s[case] + steps * step(case, devices) + times * evaluation(case, devices))
 
     def dollars(an_hour: float | None) -> Spread | None:
         if an_hour is None:

@@ -106,7 +106,7 @@ class ShowerModel(Model):
             labels = _labels(energy_gev, theta_rad, names, others)
             inside = tf.reduce_all((noise >= 0) & (noise <= 1), 1)
             for name, values in labels.items():
-                inside &= _inside(name, values, valid[name])
+                inside &= within(name, values, valid[name])
             noise = tf.clip_by_value(tf.where(tf.math.is_nan(noise), 0.5, noise), 0.0, _LAST_BELOW_1)
             taken = {name: clipped(name, values) for name, values in labels.items()}
             unit_gev = tf.where(inside, np.float32(REFERENCE_UNIT_GEV), np.float32(np.nan))
@@ -140,7 +140,7 @@ def allowed(bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]:
     return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
 
 
-def _inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
+def within(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
     """Which labels (N,) are within the `bounds` of the training, or of its kinds of particles."""
     if name == PARTICLE:
         return tf.reduce_any(values[:, None] == tf.constant(bounds), 1)
@@ -150,7 +150,7 @@ def _inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
 
 def _require_inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Operation:
     """The operation that fails unless all `values` (N,) are inside `bounds`; its message names three that are not."""
-    inside = _inside(name, values, bounds)
+    inside = within(name, values, bounds)
     unit = "GeV" if name == "energy_gev" else "rad"
     known = str(bounds) if name == PARTICLE else f"from {bounds[0]:g} to {bounds[1]:g} {unit}"
     reason = f"the model is valid for {name} {known}; leave others out, found:"

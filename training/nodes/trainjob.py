@@ -30,7 +30,7 @@ _JOB = "node"  # of the runtime's job of workers
 _SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of one name apart
 
 _LINES_SHOWN = 40
-_LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps
+_LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps, of nanoseconds
 _DELETING_S = 10.0  # after a signal, a pod has 30 s by default until it is killed
 
 
@@ -168,8 +168,7 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
 def _watch(jobs: TrainJobs, job: Json, clock: _Clock, start_s: float) -> Json:
     """Print the first worker's log and the states of the pods until the job has ended; the job as it is then."""
     name = job["metadata"]["name"]
-    log, said = _Log(jobs), ""
-    start: _Start | None = _Start(jobs, job, start_s)
+    log, said, told, since = _Log(jobs), "", set[str](), time.monotonic()
     while True:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
@@ -181,38 +180,31 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock, start_s: float) -> Json:
             said = state
         if 0 in team:
             log.print_new(team[0])
-        start = None if team else start
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
-        if start:
-            start.look()
+        if not said:  # there has been no pod
+            _look_at_start(jobs, job, told, waited_s=time.monotonic() - since, start_s=start_s)
         clock.pause()
 
 
-class _Start:
-    """Why a job has no pods yet: each warning of Kubernetes is printed once."""
+def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, waited_s: float, start_s: float) -> None:
+    """Print why `job` has no pods yet: warnings of Kubernetes that are not among those `told` before.
 
-    def __init__(self, jobs: TrainJobs, job: Json, start_s: float) -> None:
-        self._jobs, self._job, self._start_s = jobs, job, start_s
-        self._since, self._said = time.monotonic(), set[str]()
-
-    def look(self) -> None:
-        """Print what is new. InputError after `start_s` seconds if the job itself is refused."""
-        late, refused = time.monotonic() - self._since >= self._start_s, ""
-        for event in self._jobs.warnings(self._job):
-            why = f"{event.reason}: {' '.join((event.message or '').split())}"
-            self._say_once(f"{event.involved_object.kind} {event.involved_object.name}: {why}")
-            refused = why if event.involved_object.kind == "TrainJob" else refused
-        name = self._job["metadata"]["name"]
-        if late and refused:
-            raise InputError(f"TrainJob {name} has no pod after {self._start_s:g} s: {refused}")
-        if late and not self._said:
-            self._say_once(f"TrainJob {name} has no pod yet, and no event says why; does the Trainer's controller run?")
-
-    def _say_once(self, line: str) -> None:
-        if line not in self._said:
-            self._said.add(line)
+    InputError after `start_s` seconds if the job itself is refused.
+    """
+    name, late, refused, lines = job["metadata"]["name"], waited_s >= start_s, "", []
+    for event in jobs.warnings(job):
+        why = f"{event.reason}: {' '.join((event.message or '').split())}"
+        lines.append(f"{event.involved_object.kind} {event.involved_object.name}: {why}")
+        refused = why if event.involved_object.kind == "TrainJob" else refused
+    if late and not (told or lines):
+        lines.append(f"TrainJob {name} has no pod yet, and no event says why; does the Trainer's controller run?")
+    for line in lines:
+        if line not in told:
+            told.add(line)
             _say(line)
+    if late and refused:
+        raise InputError(f"TrainJob {name} has no pod after {start_s:g} s: {refused}")
 
 
 def _delete(job: Json) -> None:
@@ -254,25 +246,23 @@ class _Log:
 
     def __init__(self, jobs: TrainJobs) -> None:
         self._jobs = jobs
-        self._pod, self._read_at = "", 0.0
-        self._last, self._printed_at_last = "", 0  # the newest time stamp, which several lines may have: those printed
+        self._pod, self._read_at, self._last = "", 0.0, ""  # `_last`: the newest time stamp
 
     def print_new(self, pod: V1Pod) -> None:
         """Print the lines that `pod` has written since the last call."""
         if pod.metadata.uid != self._pod:
-            self._pod, self._last, self._printed_at_last = pod.metadata.uid, "", 0
+            self._pod, self._last = pod.metadata.uid, ""
         asked_at = time.monotonic()
         since = {"since_seconds": int(asked_at - self._read_at) + _LOG_OVERLAP_S} if self._last else {}
         lines = self._jobs.log(pod.metadata.name, timestamps=True, **since)
         if lines is None:
             return
         self._read_at = asked_at
-        stamped = [(stamp, text) for stamp, _, text in (line.partition(" ") for line in lines) if stamp >= self._last]
-        repeated = min(self._printed_at_last, sum(stamp == self._last for stamp, _ in stamped))
-        for stamp, text in stamped[repeated:]:
-            self._printed_at_last = self._printed_at_last + 1 if stamp == self._last else 1
-            self._last = stamp
-            print(text, flush=True)
+        before = self._last
+        for stamp, _, text in (line.partition(" ") for line in lines):
+            if stamp > before:
+                self._last = stamp
+                print(text, flush=True)
 
 
 def _is(job: Json, condition: str) -> bool:

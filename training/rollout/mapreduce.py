@@ -18,7 +18,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import CHUNK_FRAMES, FloatArray, flow_writer, open_flow
+from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow
 from preprocessing.runner import pipeline
 from training.models.source import ModelFile, file_of
 from training.rollout.stepper import Stepper
@@ -38,52 +38,35 @@ def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_
     a finite number.
     """
     stepper, flow = Stepper(model), open_flow(start)
-    for first in range(0, len(flow.time), CHUNK_FRAMES):
+    stepper.require_fitting(flow)
+    card, network, frames = stepper.card, stepper.model, range(len(flow.time))
+    for first in frames[::CHUNK_FRAMES]:
         flow.velocity(first, first + CHUNK_FRAMES)  # what a worker raises is many lines
-    began = float(flow.time[0]) + stepper.card.geometry.interval_d
+    cut = tiles(card.geometry.shape, side, reach=network.reach, stride=network.stride)
+    pieces = [(frame, number) for frame in frames for number in range(len(cut))]
+    groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
+    identity, began = card.fingerprint(), float(flow.time[0]) + card.geometry.interval_d
+    _loaded[identity] = stepper
     storage.require_writable(output.parent)
     with (
         tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as place,
         flow_writer(output, flow, attributes=stepper.told(start), first=began) as write,
     ):
-        for frame in advance_tiles(model, start, range(len(flow.time)), side, place=place, beam_options=beam_options):
-            write(frame[None])
+        with pipeline(beam_options) as begun:
+            import apache_beam as beam  # noqa: PLC0415  takes seconds
+
+            through = beam.FlatMap(_through_network, str(model), identity, str(start), cut, file=file_of(card.config))
+            (
+                begun
+                | "Groups of tiles" >> beam.Create(groups)
+                | "Spread over workers" >> beam.Reshuffle()
+                | "Map" >> through
+                | "By frame" >> beam.GroupByKey()
+                | "Reduce" >> beam.Map(_merge, place, cut)
+            )
+        for frame in frames:
+            write(np.load(Path(place) / f"{frame}.npy")[None])
     print(f"flow: {output}")
-
-
-def advance_tiles(
-    model: Path,
-    start: Path,
-    frames: Sequence[int],
-    side: tuple[int, int],
-    *,
-    place: str,
-    beam_options: Sequence[str] = (),
-) -> Iterator[FloatArray]:
-    """The velocity (x, y, 2) one interval after each of `frames` of the flow file `start`, in order.
-
-    Workers leave them in the folder `place`. See `advance`.
-    """
-    stepper = Stepper(model)
-    stepper.require_fitting(open_flow(start))
-    identity, file = stepper.card.fingerprint(), file_of(stepper.card.config)
-    _loaded[identity] = stepper
-    cut = tiles(stepper.card.geometry.shape, side, reach=stepper.model.reach, stride=stepper.model.stride)
-    pieces = [(frame, number) for frame in frames for number in range(len(cut))]
-    groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
-    with pipeline(beam_options) as begun:
-        import apache_beam as beam  # noqa: PLC0415  takes seconds
-
-        (
-            begun
-            | "Groups of tiles" >> beam.Create(groups)
-            | "Spread over workers" >> beam.Reshuffle()
-            | "Map" >> beam.FlatMap(_through_network, str(model), identity, str(start), cut, file=file)
-            | "By frame" >> beam.GroupByKey()
-            | "Reduce" >> beam.Map(_merge, place, cut)
-        )
-    for frame in frames:
-        yield np.load(Path(place) / f"{frame}.npy")
 
 
 def _through_network(

@@ -29,12 +29,6 @@ class Stepper:
         self.model = network
         self._step = tf.function(network.advance, autograph=False)
 
-    @property
-    def compiled(self) -> int:
-        """How many forms of the step have been compiled: one for each shape of frames."""
-        count: int = self._step.experimental_get_tracing_count()
-        return count
-
     def told(self, start: Path) -> dict[str, Any]:
         """Attributes of a file that this model makes from the file `start`."""
         card = self.card

@@ -21,7 +21,9 @@ from training.run.checkpoints import Checkpoints
 from training.run.evaluations import Evaluations
 from training.run.history import ProgressBar
 
-_STEPS_A_CALL_ON_ACCELERATORS = 10
+# In the graph before Python has its turn. On a processor a step outlasts a call many times.
+_STEPS_A_CALL = 10
+_STEPS_A_CALL_ON_PROCESSORS = 1
 
 
 class Loop:
@@ -61,7 +63,7 @@ class Loop:
     def steps(self) -> None:
         """Do all steps, several a call; no call passes the end of an epoch."""
         engine = self.engine
-        steps_a_call = self._options.steps_a_call or (1 if engine.on_processors else _STEPS_A_CALL_ON_ACCELERATORS)
+        steps_a_call = _STEPS_A_CALL_ON_PROCESSORS if engine.on_processors else _STEPS_A_CALL
         batches = iter(engine.batches())
         while (step := engine.step) < engine.last_step:
             epoch_end = (step // engine.steps_an_epoch + 1) * engine.steps_an_epoch

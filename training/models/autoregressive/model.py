@@ -29,7 +29,7 @@ from training.models.autoregressive.densities import (
 from training.models.autoregressive.frame import SUMS, Labels, number_of_terms
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.sampling.arrays import arrays
-from training.models.autoregressive.sampling.sampler import Sampler, noise_numbers
+from training.models.autoregressive.sampling.sampler import drawn_showers, noise_numbers
 from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.base import Array, Batch, Losses, Phase, Tensor
 from training.models.precision import on_processors
@@ -107,7 +107,7 @@ class Autoregressive(ShowerModel):
             *(Phase(name, name, partial(self._of_cells, name), of_cells) for name in _COLOURS),
         )
         most = max(_CAPACITY, self._store.mesh.places // 2) if geometry.rings else _CAPACITY
-        self._sampler = Sampler(self.networks, capacity=0 if on_processors() else most)
+        self._drawn = partial(drawn_showers, self.networks, capacity=0 if on_processors() else most)
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         decay = _DECAY[network] * min(1000 / showers, 2.0) ** _DECAY_FALLS
@@ -166,13 +166,11 @@ class Autoregressive(ShowerModel):
             "counts": sum(self._of_counts(name, view, draws)["counts"] for name in _COUNTS),
             **{loss: of_cells[0][loss] + of_cells[1][loss] for loss in ("occupancy", "deposits")},
         }
-        showers = tf.shape(batch["energy_gev"])[0]
-        noise = draws.uniform(NOISE, [showers, self.noise_numbers])
-        return losses, self._sampler.showers(Labels.of(batch, self._with), noise)
+        return losses, self.generate(batch, draws)
 
     def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
         noise = draws.uniform(NOISE, (tf.shape(labels["energy_gev"])[0], self.noise_numbers))
-        return self._sampler.showers(Labels.of(labels, self._with), noise)
+        return self._drawn(Labels.of(labels, self._with), noise)
 
     def arrays(self) -> Mapping[str, Array]:
         return arrays(self.networks, self._geometry, self._with)
