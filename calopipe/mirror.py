@@ -1,8 +1,8 @@
 """A folder on gs:// that is worked on in a folder on disk, its mirror.
 
-What was there is fetched first. What is then written by `calopipe.storage` is in the bucket when the call returns. So
-the bucket goes through the states of the folder on disk: a process that is killed leaves it as if it had been killed on
-a disk. Code that works in a folder on disk need not know of it.
+What was there is fetched first. What is then written by `calopipe.storage` is in the bucket when the call returns, one
+file after the other. So the bucket goes through the states of the folder on disk: a process that is killed leaves it as
+if it had been killed on a disk. Code that works in a folder on disk need not know of it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -64,7 +65,8 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
             try:
                 mirror.end(writes=writes)
             except (InputError, OSError) as lost:
-                logger.warning("not all that was done is in the bucket: %s", lost)
+                if lost is not error:
+                    logger.warning("not all that was done is in the bucket: %s", lost)
             if isinstance(error, InputError):
                 raise type(error)(told(str(error))) from None
             raise
@@ -120,10 +122,12 @@ class _Mirror:
 
     def __init__(self, place: GcsPath, scratch: Path, names: tuple[str, ...]) -> None:
         self.place, self._names = place, names
-        self.folder = scratch / (place.name or place.bucket)
-        self.folder.mkdir()
-        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files that the bucket was given
+        self.folder = scratch / "files" / (place.name or place.bucket)
+        self.folder.mkdir(parents=True)
+        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files as the bucket has them
         self._fetched = set[str]()
+        self._turn = threading.Lock()
+        self._failure: Exception | None = None
 
     def refresh(self) -> None:
         from calopipe import gcs  # noqa: PLC0415  takes a second, which local files do not need
@@ -143,14 +147,32 @@ class _Mirror:
         self._fetched = there
 
     def put(self, path: Path) -> None:
-        name = path.relative_to(self.folder).as_posix()
-        self._known[name] = _state(path)  # first: `end` does not try once more what fails
-        (self.place / name).upload(path)
+        name, state = self._name(path), _state(path)
+        with self._turn_to_change():
+            if self._known.get(name) != state:
+                (self.place / name).upload(path)
+                self._known[name] = state
 
     def remove(self, path: Path) -> None:
-        name = path.relative_to(self.folder).as_posix()
-        if self._known.pop(name, None):
-            (self.place / name).unlink(missing_ok=True)
+        name = self._name(path)
+        with self._turn_to_change():
+            if self._known.pop(name, None):
+                (self.place / name).unlink(missing_ok=True)
+
+    @contextmanager
+    def _turn_to_change(self) -> Iterator[None]:
+        """One change at a time, of all threads; after one that failed none, as what comes after it may name it."""
+        with self._turn:
+            if self._failure is not None:
+                raise self._failure
+            try:
+                yield
+            except Exception as error:
+                self._failure = error
+                raise
+
+    def _name(self, path: Path) -> str:
+        return path.relative_to(self.folder).as_posix()
 
     def end(self, *, writes: bool) -> None:
         """Where the block `writes`, upload what `changed` was not told of, in the order of its change.
@@ -160,8 +182,7 @@ class _Mirror:
         if not writes:
             return
         now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
-        new = [path for path in now if self._known.get(path.relative_to(self.folder).as_posix()) != _state(path)]
-        for path in sorted(new, key=lambda path: path.stat().st_mtime_ns):
+        for path in sorted(now, key=lambda path: path.stat().st_mtime_ns):
             self.put(path)
 
 

@@ -54,7 +54,7 @@ PATIENCE_S = 400.0  # for what takes seconds on a machine that does nothing else
 
 
 def wait_until(condition: Callable[[], Any], what: str, *, every_s: float = 0.1) -> Any:
-    """The first true value of `condition`, which is asked for so often."""
+    """The first true value of `condition`, asked every `every_s` seconds."""
     until = time.monotonic() + PATIENCE_S
     while time.monotonic() < until:
         if value := condition():
@@ -64,7 +64,7 @@ def wait_until(condition: Callable[[], Any], what: str, *, every_s: float = 0.1)
 
 
 def said(*command: object, **how: Any) -> str:
-    """What a program prints, which must end well."""
+    """What a program prints. It must end with exit code 0."""
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, **how)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout

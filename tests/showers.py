@@ -99,8 +99,9 @@ def make_toy_showers(*, events: int, geometry: Geometry, seed: int = 0) -> Showe
 def make_ring_showers(
     *, events: int, seed: int = 0, geometry: Geometry = RING_GEOMETRY, width_mm: float = 8.0
 ) -> Showers:
-    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers, from which they fall off
-    exponentially over `width_mm`; sparse, quanta of 20 MeV.
+    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers; sparse, quanta of 20 MeV.
+
+    They fall off from the axis exponentially, over `width_mm`.
     """
     rng = np.random.default_rng(seed)
     where = positions(geometry)

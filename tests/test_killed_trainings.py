@@ -54,6 +54,7 @@ def _lose(lost: int, by: signal.Signals, dataset: Path, output: Path, *more: str
     ]
     aim, first = folder.last_checkpoint(output) + 2, workers[0]
     wait_until(lambda: folder.last_checkpoint(output) >= aim or first.poll() is not None, "two steps", every_s=0.01)
+    assert first.poll() is None
     workers[lost].send_signal(by)
     _, errors = workers[1 - lost].communicate(timeout=60)
     workers[lost].kill()

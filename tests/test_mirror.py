@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from unittest.mock import DEFAULT, patch
+from unittest.mock import DEFAULT, Mock, patch
 
 import pytest
 from google.cloud import storage as google_storage
@@ -224,6 +224,30 @@ def test_a_stopped_process_says_what_did_not_reach_the_bucket(
         (folder / "checkpoint").write_text("by a library")
         raise SystemExit(143)
     assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
+
+
+def test_an_upload_that_is_interrupted_is_made_at_the_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    upload = GcsPath.upload
+    monkeypatch.setattr(GcsPath, "upload", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt), mirrored(RUN) as folder:  # noqa: PT012  as by Ctrl-C
+        try:
+            _write(folder / "a", "whole")
+        finally:
+            monkeypatch.setattr(GcsPath, "upload", upload)
+    assert _there() == {"a": "whole"}
+
+
+def test_after_an_upload_that_failed_none_is_made(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes after it may name it."""
+    upload = GcsPath.upload
+    with pytest.raises(InputError, match="no such place"), mirrored(RUN) as folder:  # noqa: PT012  as of a bucket
+        monkeypatch.setattr(GcsPath, "upload", Mock(side_effect=InputError("no such place")))
+        (folder / "untold").write_text("by a library")
+        with pytest.raises(InputError, match="no such place"):
+            _write(folder / "data", "lost")
+        monkeypatch.setattr(GcsPath, "upload", upload)
+        _write(folder / "names the data", "it")
+    assert _there() == {}
 
 
 def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:

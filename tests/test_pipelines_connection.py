@@ -124,7 +124,7 @@ def test_what_never_reached_a_server_was_not_done() -> None:
 
 @pytest.mark.parametrize("date", ["30 2 *", "31 4 ?"])
 def test_a_cron_that_never_occurs_is_refused(date: str) -> None:
-    with pytest.raises(InputError, match=rf"--cron .*: no month {date[3]} has a day {date[:2]}; name one that it has"):
+    with pytest.raises(InputError, match=rf"--cron .*: month {date[3]} has no day {date[:2]}; name one that it has"):
         trigger(f"0 0 3 {date}")
 
 

@@ -182,6 +182,7 @@ def test_a_classifier_goes_on_from_its_checkpoint(particles: Path, tmp_path: Pat
     *_, before, last = sorted((tmp_path / "m/checkpoints").glob("*.npz"))
     last.write_bytes(last.read_bytes()[:-100])
     steps = [int(path.stem.removeprefix("step-")) for path in (before, last)]
+    assert steps[0] not in {entry["step"] for entry in history_of(particles / "m")}
     assert f"steps {steps[0]} to {steps[1]}" in _on_two_replicas(particles / "ds", tmp_path / "m")
     same_training(tmp_path / "m", particles / "m")
 

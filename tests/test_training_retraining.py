@@ -285,11 +285,11 @@ def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pyt
     played = Mock()
     played.launch.side_effect = lambda **_: site.fit(dataset, model, config, rival)
     monkeypatch.setattr(mirror, "address", lambda path: f"gs://runs/{path.name}")  # as of folders in mirrors
-    for module, name in ((trainjob, "launch"), (mirror, "flush"), (mirror, "refresh")):
+    for module, name in ((trainjob, "launch"), (mirror, "refresh")):
         monkeypatch.setattr(module, name, getattr(played, name))
     assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
     given = played.launch.call_args.kwargs
-    assert played.mock_calls == [call.flush(rival), call.launch(**given), call.refresh(model)]
+    assert played.mock_calls == [call.launch(**given), call.refresh(model)]
     assert given["arguments"] == [
         "fit", "--dataset", str(dataset), "--output", "gs://runs/model", "--overwrite", "--config", "small",
         "--strategy", "multi-worker", "--seed", "3", "--warm-start", "gs://runs/rival",

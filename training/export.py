@@ -132,6 +132,8 @@ def _identity_in(output: Path) -> Any:
             with safetensors.safe_open(output, framework="numpy") as arrays:
                 return json.loads(arrays.metadata()[IDENTITY])
         return _FORM.read(output / CARD)
+    except PermissionError:
+        raise
     except Exception:  # whatever a library says of a file of another kind
         return None
 

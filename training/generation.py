@@ -125,7 +125,7 @@ def _check_cut(card: Card, selection: Selection) -> None:
 
 
 def _standing(output: Path, request: str) -> int | None:
-    """Number of showers in `output`, if it was made for `request`: then they stand, and that is said.
+    """Number of showers in `output`, if it was made for `request`: then they are kept, and a line says so.
 
     InputError if it is no file of generated showers.
     """

@@ -18,7 +18,7 @@ def trigger(cron: str) -> dict[str, Any]:
 
     The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
     minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes, such as 30
-    February, it searches the calendar for ever: where day and month are numbers, that is refused here.
+    February, it searches the calendar for ever: one day of one month, on any day of the week, is refused here.
     """
     if (fields := len(cron.split())) != 6:
         raise InputError(
@@ -28,7 +28,7 @@ def trigger(cron: str) -> dict[str, Any]:
     if day.isdecimal() and month.isdecimal() and weekday in {"*", "?"} and 1 <= int(month) <= 12:
         last = calendar.monthrange(_LEAP_YEAR, int(month))[1]
         if last < int(day) <= 31:
-            raise InputError(f"--cron {cron!r}: no month {month} has a day {day}; name one that it has")
+            raise InputError(f"--cron {cron!r}: month {month} has no day {day}; name one that it has")
     return {"cron_schedule": {"cron": cron}}
 
 

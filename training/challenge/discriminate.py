@@ -118,7 +118,8 @@ def _merged(
         writers = [
             stack.enter_context(shower_writer(work / f"{split}.h5", references[0].geometry, {})) for split in FRACTIONS
         ]
-        pairs = zip(parts, _ones(references, masks), _ones(candidates, everything), strict=False)
+        first, second = (islice(_ones(*given), showers) for given in ((references, masks), (candidates, everything)))
+        pairs = zip(parts, first, second, strict=True)
         while some := list(islice(pairs, _AT_ONCE)):
             for number, writer in enumerate(writers):
                 if here := [shower for part, *pair in some if part == number for shower in pair]:

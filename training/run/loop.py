@@ -21,7 +21,7 @@ from training.run.checkpoints import Checkpoints
 from training.run.evaluations import Evaluations
 from training.run.history import ProgressBar
 
-# In the graph before Python has its turn. On a processor a step outlasts a call many times.
+# Steps done in the graph before Python looks again. On a processor a step takes far longer than a call.
 _STEPS_A_CALL = 10
 _STEPS_A_CALL_ON_PROCESSORS = 1
 
