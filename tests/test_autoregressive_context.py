@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -31,31 +33,38 @@ def model() -> Autoregressive:
     return new_model()
 
 
-def _planned(model: Autoregressive) -> tuple[Plan, Tensor, frame.Axis]:
-    """Plan, sums (N, layers, 2, 12) and axes of test showers."""
+@pytest.fixture(autouse=True)
+def _some_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that some colours are promised another energy than they hold."""
+    monkeypatch.setattr(frame, "ALONE", 30)
+
+
+def _planned(model: Autoregressive) -> tuple[Plan, Tensor, Tensor, frame.Axis]:
+    """Plan, sums (N, layers, 2, 12), promised energies (N, layers, 2) and axes of test showers."""
     store = model.networks["constants"]
     batch = as_batch(*uneven_showers(events=12, seed=5))
-    _, axis, sums, values, present = totals.described(batch, labels_of(batch), store)
-    return plan(values, present, labels_of(batch).reflected(store.mesh), store), sums, axis
+    noise = partial(tf.random.stateless_normal, seed=[3, 4])
+    _, axis, sums, promised, values, present = totals.described(batch, labels_of(batch), noise, store)
+    return plan(values, present, labels_of(batch).reflected(store.mesh), store), sums, promised, axis
 
 
 @pytest.mark.parametrize("odd", [False, True])
 def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregressive, *, odd: bool) -> None:
-    planned, sums, _ = _planned(model)
+    planned, sums, promised, _ = _planned(model)
     moments = [float(name in {"x", "y", "x_depth", "y_depth"}) for name in SUMS]  # to which noise is added
     off = tf.random.stateless_normal([12, len(SUMS)], [1, 2]) * moments
-    at_once = contexts_of(planned.flat(), sums, off, odd=odd).numpy()
+    at_once = contexts_of(planned.flat(), sums, promised, off, odd=odd).numpy()
     assert at_once.shape == (12 * LAYERS, context_numbers(LAYERS, odd=odd))
     at_once = at_once.reshape(12, LAYERS, -1)
     before, one, two = off, tf.zeros_like(off), tf.zeros_like(off)
     for layer in range(LAYERS):
         earlier = tf.stack([before, one, two], 1)
-        found = context(planned.at(tf.constant(layer)), earlier, sums[:, layer, 0] if odd else None)
+        energy = promised[:, layer]
+        of_even = (sums[:, layer, 0], energy[:, 0]) if odd else None
+        found = context(planned.at(tf.constant(layer)), earlier, of_even)
         if not odd:
-            energy = frame.column(sums[:, layer], "energy")
             found = with_share(found, share_logit(energy[:, 0], tf.reduce_sum(energy, 1)), tf.reduce_sum(energy, 1))
-        own = sums[:, layer, int(odd)]
-        found = with_count(found, frame.column(own, "cells"), frame.column(own, "energy"))
+        found = with_count(found, frame.column(sums[:, layer, int(odd)], "cells"), energy[:, int(odd)])
         # what a difference of sums leaves over, where a budget is all but spent, is small beside its floor
         np.testing.assert_allclose(at_once[:, layer], found, rtol=1e-3, atol=2e-3, err_msg=f"layer {layer}")
         own = tf.reduce_sum(sums[:, layer], 1)
@@ -63,15 +72,19 @@ def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregr
     # what is not drawn before them is told from the next layer on; odd cells are told of the even ones of theirs
     changed = sums.numpy().copy()
     changed[:, 2, int(odd) :] *= 1.5
-    other = contexts_of(planned.flat(), tf.constant(changed), off, odd=odd).numpy().reshape(at_once.shape)
+    other = contexts_of(planned.flat(), tf.constant(changed), promised, off, odd=odd).numpy().reshape(at_once.shape)
     differs = (other != at_once)[..., : -COUNT_NUMBERS - (0 if odd else SHARE_NUMBERS)].any(axis=(0, 2))
     np.testing.assert_array_equal(differs, np.arange(LAYERS) > 2)
 
 
 def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) -> None:
-    planned, sums, axis = _planned(model)
-    whole = sums.numpy().sum(2)
-    energy = whole[..., SUMS.index("energy")].astype(np.float64)
+    planned, sums, promised, axis = _planned(model)
+    whole, energy = sums.numpy().sum(2), promised.numpy().sum(2, dtype=np.float64)
+    alone = frame.column(sums, "cells").numpy() <= frame.ALONE
+    np.testing.assert_array_equal(promised.numpy() == frame.column(sums, "energy").numpy(), ~alone)
+    assert alone.any()
+    for layer in range(LAYERS):
+        np.testing.assert_allclose(planned.before[:, layer], energy[:, :layer].sum(1), rtol=1e-3)
     np.testing.assert_allclose(planned.energy, energy, rtol=1e-3)
     np.testing.assert_allclose(planned.axis, np.stack([axis.x, axis.y], -1), atol=1e-4)
     for number, name in enumerate(totals.BUDGETS):
@@ -87,9 +100,9 @@ def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) ->
 
 def test_contexts_are_about_one_wide(model: Autoregressive) -> None:
     """Of showers that the constants are not of; and what is far off is clipped."""
-    planned, sums, _ = _planned(model)
+    planned, sums, promised, _ = _planned(model)
     for odd in (False, True):
-        told = contexts_of(planned.flat(), sums, tf.zeros([1, len(SUMS)]), odd=odd)
+        told = contexts_of(planned.flat(), sums, promised, tf.zeros([1, len(SUMS)]), odd=odd)
         found = normalised(told, model.networks["constants"], odd=odd).numpy()
         assert np.abs(found).max() <= 6
         assert np.abs(found.mean(0)).max() < 1.2

@@ -88,8 +88,8 @@ def test_generated_showers_differ_by_kind_and_azimuth_as_those_of_the_training(m
         assert found.mean() == pytest.approx(expected.mean(), abs=0.05)
     assert abs(_depth(asked.cells[asked.more[PARTICLE] == 11]).mean() - expected.mean()) > 0.5
     expected, found = _lean(asked.cells), _lean(made.cells)
-    # networks that have hardly learned give all of a layer's energy to one colour as often as to both
-    assert np.corrcoef(expected, found)[0, 1] > 0.9
+    # networks that have hardly learned give all to one colour as often as to both, and any energy to a hit alone
+    assert np.corrcoef(expected, found)[0, 1] > 0.85
     assert np.polyfit(expected, found, 1)[0] == pytest.approx(1, abs=0.1)
 
 

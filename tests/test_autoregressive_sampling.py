@@ -60,14 +60,17 @@ def model() -> Autoregressive:
 class _Drawn:
     """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
 
-    def __init__(self, model: Autoregressive, log_odds: float) -> None:
+    def __init__(self, model: Autoregressive, log_odds: float, hits: float = 0) -> None:
         _set_heads(model, log_odds=log_odds, log_width=math.log(0.3))
         _both_colours(model)
         self.energy_gev, theta = _labels(_SHOWERS)
         noise = noise_of(model, _SHOWERS)
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
+            if hits:  # so many of each colour
+                patch.setattr(layer_module, "drawn_count", lambda *_: tf.fill([_SHOWERS], float(hits)))
+            else:
+                patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
             self.images = drawn(model, self.energy_gev, theta, noise)
         labels = Labels(tf.constant(self.energy_gev), tf.constant(theta))
         self.plan = drawn_plan(model.networks, labels, tf.constant(noise[:, :-3]))
@@ -160,12 +163,33 @@ def test_proposals_are_enough_and_much_fewer_than_the_cells(sampled: _Drawn) -> 
     assert sampled.chance.mean() < 0.5
 
 
-def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
-    """But for the shift that gives the even cells of a layer, or the odd ones, their energy; by radius."""
+def _off(sampled: _Drawn) -> npt.NDArray[np.float64]:
+    """The scores of hits less what they usually are, like the images; NaN of others."""
     hits = np.argwhere(sampled.images > 0)
     off = np.full(sampled.images.shape, np.nan)
     found = scores(tf.constant(sampled.images[tuple(hits.T)]), tf.constant(hits[:, 3]), sampled.store["spectra"])
     off[tuple(hits.T)] = found - sampled.score[tuple(hits.T)]
+    return off
+
+
+def test_a_hit_alone_holds_what_its_score_says_and_not_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of each colour: their scores are those of the densities, and not moved to the layers' energies."""
+    monkeypatch.setattr(layer_module, "_MOST_OF_PROMISE", np.inf)
+    sampled = _Drawn(new_model(), 0.0, hits=1.0)
+    off = _off(sampled)
+    assert (np.isfinite(off).sum((1, 2)) <= 2).all()
+    off = off[np.isfinite(off)]
+    assert abs(off.mean()) < 5 * 0.3 / np.sqrt(len(off)) + 0.01
+    assert off.std() == pytest.approx(0.3, rel=0.1)
+    assert (abs(sampled.images.sum((1, 2)) / sampled.plan.energy.numpy() - 1) > 0.1).mean() > 0.9
+    monkeypatch.undo()
+    bounded = _Drawn(new_model(), 0.0, hits=1.0)  # never much more
+    assert (bounded.images.sum((1, 2)) <= 1.001 * math.exp(1.5) * bounded.plan.energy.numpy()).all()
+
+
+def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
+    """But for the shift that gives the even cells of a layer, or the odd ones, their energy; by radius."""
+    off = _off(sampled)
     for colour in (sampled.odd, ~sampled.odd):
         these = colour & ~np.isnan(off)
         mean = np.where(these, off, 0).sum((1, 2)) / np.maximum(these.sum((1, 2)), 1)

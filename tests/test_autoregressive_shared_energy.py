@@ -12,7 +12,7 @@ from scipy.optimize import brentq, least_squares
 from scipy.special import expit, logit
 
 from training.models.autoregressive.densities import SCORE_REACH, SCORES
-from training.models.autoregressive.sampling.shared_energy import deposits, hit, scaled
+from training.models.autoregressive.sampling.shared_energy import deposits, energies, hit, scaled
 
 _LEAST = np.float32(1e-6)
 
@@ -89,6 +89,8 @@ def test_the_scores_of_deposits_are_moved_together_until_these_sum_to_the_energy
 
         expected = values(brentq(missing, -9, 9))
         np.testing.assert_allclose(found[own], expected, rtol=0.02)
+    own = energies(score[is_hit] - np.float32(level), table)
+    np.testing.assert_allclose(own, np.exp(log_value(score[is_hit] - level)), rtol=1e-3)
     value = np.where(is_hit, found, 0).astype(np.float32)
     exact = scaled(value, shower, energy, _LEAST, len(energy)).numpy()
     hit_at_all = np.bincount(shower, is_hit, 50) > 0

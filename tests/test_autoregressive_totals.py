@@ -31,12 +31,12 @@ def model() -> Autoregressive:
 
 def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
     batch = as_batch(cells, np.full_like(theta, 100), theta)
-    found = totals.described(batch, labels_of(batch), CONSTANTS)
+    found = totals.described(batch, labels_of(batch), tf.zeros, CONSTANTS)
     return tf.reduce_sum(found.sums, 2), found.axis
 
 
 def _totals(sums: Any, axis: Axis, energy: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    return totals.totals_of(sums, axis, tf.constant(energy))
+    return totals.totals_of(sums, frame.column(sums, "energy"), axis, tf.constant(energy))
 
 
 def test_totals_by_hand() -> None:
@@ -69,7 +69,7 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
-    _, axis, sums, values, _ = totals.described(batch, labels_of(batch), store)
+    _, axis, sums, _, values, _ = totals.described(batch, labels_of(batch), tf.zeros, store)
     sums, terms = tf.reduce_sum(sums, 2), labels_of(batch).reflected(store.mesh).terms(store)
     every = tf.ones_like(values)
     given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
@@ -276,7 +276,7 @@ def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> 
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
-    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), store).sums, 2)
+    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), tf.zeros, store).sums, 2)
     terms = labels_of(batch).reflected(store.mesh).terms(store)
     found = context.expected_layers(frame.column(sums, "energy"), terms, store).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)

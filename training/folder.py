@@ -26,7 +26,7 @@ from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
-_FORM = Form("calopipe.model", 10)
+_FORM = Form("calopipe.model", 11)
 CARD = "card.json"
 HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`

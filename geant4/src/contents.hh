@@ -19,6 +19,7 @@ constexpr int kHats = 6, kShape = 2 + kHats;   // where a layer is; where among 
 constexpr int kPlaceNumbers = 16, kNear = 9;
 constexpr int kEnergies = 9, kScores = 129, kMeanTerms = 11, kScaleTerms = 6;
 constexpr float kScoreReach = 4.0f, kScoreStep = 2 * kScoreReach / (kScores - 1);
+constexpr int kAlone = 1;  // so many hits of a colour have an energy of their own
 constexpr int kCases = 3, kDraws = 256, kFewestDraws = 32, kBlock = 4, kLayerBlocks = 3;
 
 inline std::size_t size(int count) { return static_cast<std::size_t>(count); }

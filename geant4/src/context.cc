@@ -29,8 +29,8 @@ void of_layer(const Sums& sums, std::size_t count, Numbers& into) {
 
 }  // namespace
 
-Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before, const Sums* even) {
-  Numbers found = frame.plan.promised;
+Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before, const Sums* even, float promised) {
+  Numbers found = frame.plan.inputs;
   const float energy = std::max(before.all[kEnergy], kTiny);
   of_layer(before.one, 8, found);
   of_layer(before.two, 3, found);
@@ -40,12 +40,13 @@ Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before,
   Sums spent = before.all;
   if (even) {
     for (std::size_t k = 0; k < kSums; ++k) spent[k] += (*even)[k];
-    const float mine = std::max(frame.plan.energy, kTiny), left = 1 - (*even)[kEnergy] / mine;
+    const float mine = std::max(frame.plan.energy, kTiny), left = 1 - promised / mine;
     found.push_back(std::max(left, -0.3f));
     found.push_back(std::log(std::max(left, kTiny)));
     found.push_back(std::log(std::max(left * mine, kTiny)));
     of_layer(*even, 8, found);
   }
+  found.push_back(std::log((spent[kEnergy] + kHit) / (frame.plan.energy_before + promised + kHit)));
   for (std::size_t k = 0; k < kBudgets; ++k) {
     const float remaining = std::max(plan.budgets[k] - spent[kBudgetSums[k]], 0.0f) + kFloors[k];
     found.push_back(clip(std::log(remaining / (frame.plan.expected[k] + kFloors[k])), 2));

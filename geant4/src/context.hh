@@ -10,8 +10,9 @@ struct Before {
   Sums all{}, one{}, two{};
 };
 
-// `even` are those of the layer's even cells, none for the context of these.
-Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before, const Sums* even);
+// `even` are those of the layer's even cells, which were promised so much energy; none for the context of these.
+Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before, const Sums* even = nullptr,
+                float promised = 0);
 // Adds what even cells are given of their share of the layer's energy.
 void add_share(float logit, float energy, Numbers& contexts);
 // Adds what cells are given of how many of their colour are hit, and of the energy that these are to hold together.

@@ -6,9 +6,14 @@
 #include "networks.hh"
 
 namespace calopipe {
+namespace {
 
-void Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
-                const HashedNumbers& numbers, const Shared& shared, Drawn& into) {
+constexpr float kPromiseBlur = 0.3f;  // of the logarithm of what is promised to a hit alone
+
+}  // namespace
+
+float Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
+                 const HashedNumbers& numbers, const Shared& shared, Drawn& into) {
   const CellDensity& density = model_.cells[size(colour)];
   chance_.resize(cells.places.size());
   for (std::size_t cell = 0; cell < cells.places.size(); ++cell) {
@@ -20,9 +25,18 @@ void Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const P
   into.place.clear();
   for (const std::size_t cell : hits_) into.place.push_back(cells.places[cell]);
   scores(density, frame, cells, numbers, into.value);
-  deposit(model_.constants.spectra.data() + frame.layer * kScores, shared.energy, into.value);
-  for (float& each : into.value) each = std::max(each, model_.constants.least);
-  scale(model_.constants, shared.energy, into.value);
+  const float* spectrum = model_.constants.spectra.data() + frame.layer * kScores;
+  const bool alone = shared.number <= kAlone;
+  if (alone) {
+    energies(spectrum, into.value);
+  } else {
+    deposit(spectrum, shared.energy, into.value);
+  }
+  float held = 0;
+  for (float& each : into.value) held += each = std::max(each, model_.constants.least);
+  held = alone ? std::min(held, shared.energy * std::exp(5 * kPromiseBlur)) : shared.energy;
+  scale(model_.constants, held, into.value);
+  return held;
 }
 
 // The scores of the hits' deposits, before it is known what the deposits sum to.

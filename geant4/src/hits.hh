@@ -8,7 +8,7 @@
 
 namespace calopipe {
 
-// What the cells of a colour are to hold together: so much energy, in so many hits, chosen from this `start` on.
+// What the cells of a colour are promised together: so much energy, in so many hits, chosen from this `start` on.
 struct Shared {
   float energy, number, start;
 };
@@ -17,9 +17,9 @@ class Hits {
  public:
   explicit Hits(const Model::Contents& model) : model_(model) {}
 
-  // Deposits of some of the `cells`, which sum to the energy.
-  void draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
-            const HashedNumbers& numbers, const Shared& shared, Drawn& into);
+  // Deposits of some of the `cells`, which sum to the energy but for a hit alone. Gives their sum.
+  float draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
+             const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 
  private:
   void scores(const CellDensity& density, const LayerFrame& frame, const Cells& cells, const HashedNumbers& numbers,

@@ -21,19 +21,19 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
   images_.own.assign(size(model_.mesh.places + 1), 0.0f);
   proposals_.propose(frame, numbers);
 
-  Numbers contexts = context(plan, frame, before_, nullptr);
+  Numbers contexts = context(plan, frame, before_);
   const float logit = drawn_share(frame, contexts, numbers), of_even = share_of(logit) * energy;
   add_share(logit, energy, contexts);
-  deposits(0, frame, contexts, of_even, numbers);
+  float held = deposits(0, frame, contexts, of_even, numbers);
   all_ = colour_;
   const Sums even = frame.sums(all_);
   add_scaled(model_.constants, all_, images_.own);
   proposals_.add_beside(frame, all_);
-  contexts = context(plan, frame, before_, &even);
-  deposits(1, frame, contexts, energy - of_even, numbers);
+  contexts = context(plan, frame, before_, &even, of_even);
+  held += deposits(1, frame, contexts, energy - of_even, numbers);
   all_.place.insert(all_.place.end(), colour_.place.begin(), colour_.place.end());
   all_.value.insert(all_.value.end(), colour_.value.begin(), colour_.value.end());
-  fill(frame);
+  fill(frame, held);
 
   before_.two = before_.one;
   before_.one = frame.sums(all_);
@@ -61,7 +61,7 @@ float LayerDrawing::drawn_share(const LayerFrame& frame, const Numbers& contexts
   return calopipe::drawn_share(outputs_, (net[2].outputs - kCases) / 3, drawn.data());
 }
 
-// How many cells of a colour are hit, and how much they are to hold.
+// How many cells of a colour are hit, and how much is promised to them.
 Shared LayerDrawing::shared(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
                             const HashedNumbers& numbers) {
   std::array<float, kBlock> drawn;
@@ -74,20 +74,20 @@ Shared LayerDrawing::shared(int colour, const LayerFrame& frame, const Numbers& 
   return {energy, std::min(count, std::max(std::floor(energy / model_.constants.least), 1.0f)), drawn[2]};
 }
 
-// Draws the deposits of a colour, which are to sum to `energy`.
-void LayerDrawing::deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy,
-                            const HashedNumbers& numbers) {
+// Draws the deposits of a colour, which is promised the `energy`, and gives their sum.
+float LayerDrawing::deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy,
+                             const HashedNumbers& numbers) {
   const Shared shared_of = shared(colour, frame, contexts, energy, numbers);
   add_count(shared_of.number, energy, contexts);
   normalise(model_.constants, colour, contexts, given_);
   proposals_.cells(frame, colour, cells_.places);
   cells_.evaluate(frame, model_.cells[size(colour)], given_, images_);
-  hits_.draw(colour, frame, cells_, proposals_, numbers, shared_of, colour_);
+  return hits_.draw(colour, frame, cells_, proposals_, numbers, shared_of, colour_);
 }
 
-// The deposits of both colours scaled to the layer's energy, which is on the axis where no cell was hit.
-void LayerDrawing::fill(const LayerFrame& frame) {
-  scale(model_.constants, frame.plan.energy, all_.value);
+// The deposits of both colours scaled to what is held; the layer's energy is on the axis where no cell was hit.
+void LayerDrawing::fill(const LayerFrame& frame, float held) {
+  scale(model_.constants, held, all_.value);
   float got = 0;
   for (const float each : all_.value) got += each;
   if (got > 0) return;

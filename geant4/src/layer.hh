@@ -19,8 +19,8 @@ class LayerDrawing {
   float drawn_share(const LayerFrame& frame, const Numbers& contexts, const HashedNumbers& numbers);
   Shared shared(int colour, const LayerFrame& frame, const Numbers& contexts, float energy,
                 const HashedNumbers& numbers);
-  void deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy, const HashedNumbers& numbers);
-  void fill(const LayerFrame& frame);
+  float deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy, const HashedNumbers& numbers);
+  void fill(const LayerFrame& frame, float held);
 
   const Model::Contents& model_;
   Proposals proposals_;

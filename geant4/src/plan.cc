@@ -58,11 +58,11 @@ void promise(const Model::Contents& model, const Asked& asked, const Totals& tot
     const auto inside = within(model.mesh, of.axis, static_cast<int>(layer));
     const float log_share = logs[layer];
     passed += share[layer];
-    of.promised = of_shower;
-    of.promised.insert(of.promised.end(), {log_share, logs[std::min(layer + 1, layers - 1)] - log_share,
-                                           logs[std::min(layer + 2, layers - 1)] - log_share,
-                                           logs[layer ? layer - 1 : 0] - log_share, passed, inside[0], inside[1]});
-    for (std::size_t k = 0; k < layers; ++k) of.promised.push_back(k == layer);
+    of.inputs = of_shower;
+    of.inputs.insert(of.inputs.end(), {log_share, logs[std::min(layer + 1, layers - 1)] - log_share,
+                                       logs[std::min(layer + 2, layers - 1)] - log_share,
+                                       logs[layer ? layer - 1 : 0] - log_share, passed, inside[0], inside[1]});
+    for (std::size_t k = 0; k < layers; ++k) of.inputs.push_back(k == layer);
   }
 }
 
@@ -99,7 +99,10 @@ Plan drawn_plan(const Model::Contents& model, const Asked& asked, const float* n
     for (std::size_t k = 0; k < kBudgets; ++k) expected[k] += of_layers[layer][k];
     of.expected = expected;
   }
+  float before = 0;
   for (std::size_t layer = 0; layer < layers; ++layer) {
+    found.layers[layer].energy_before = before;
+    before += energy[layer];
     found.layers[layer].cells = of_layers[layer][0] * (found.budgets[0] / expected[0]);
   }
   promise(model, asked, totals, energy, found);

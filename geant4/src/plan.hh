@@ -19,11 +19,11 @@ struct Asked {
 };
 
 struct LayerPlan {
-  float energy, depth, cells;  // so many are expected to be hit
+  float energy, energy_before, depth, cells;  // so many are expected to be hit
   float rest_energy, rest_mean, rest_variance;
   Budgets expected;
   std::array<float, 2> axis;
-  Numbers promised;
+  Numbers inputs;
 };
 
 struct Plan {

@@ -103,7 +103,7 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   require_within(into.far_table, 0, mesh.lattice_places() - 1, "constants.far_table");
   require_within(into.core, -1, mesh.lattice_places() - 1, "constants.core");
   for (std::size_t odd = 0; odd < 2; ++odd) {
-    const std::size_t numbers = 20 + more + layers + 24 + (odd ? 11 : 2) + 2;
+    const std::size_t numbers = 20 + more + layers + 25 + (odd ? 11 : 2) + 2;
     const std::string name = odd ? "odd" : "even";
     into.context_mean[odd] = get(name + "_mean", {numbers});
     into.context_scale[odd] = get(name + "_scale", {numbers});

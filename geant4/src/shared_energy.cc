@@ -109,6 +109,13 @@ void deposit(const float* spectrum, float energy, Numbers& scores) {
   }
 }
 
+void energies(const float* spectrum, Numbers& scores) {
+  for (float& each : scores) {
+    const float score = std::clamp(each, -2 * kScoreReach, 3 * kScoreReach);
+    each = std::exp(std::clamp(log_energy(spectrum, score).first, -kFar, kFar));
+  }
+}
+
 void scale(const Constants& of, float energy, Numbers& values) {
   float got = 0;
   for (const float each : values) got += each;

@@ -22,6 +22,8 @@ class HitSampling {
 // Makes scores the deposits that have them, moved together so that they sum to the `energy` but for what `scale` mends.
 // `spectrum` has the logarithms of energies in the layer at kScores scores.
 void deposit(const float* spectrum, float energy, Numbers& scores);
+// Makes scores the deposits that have them.
+void energies(const float* spectrum, Numbers& scores);
 // Scales the deposits to sum to the `energy`; none is of less than the least.
 void scale(const Constants& of, float energy, Numbers& values);
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import keras
@@ -95,25 +96,30 @@ class Adaptation:
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
         self._store.set(self._labels(energy_gev, theta_rad))
         self._store.set(self._scales(_some(kept, SCOUTS)))
-        parts = [self._describe({name: tf.constant(array) for name, array in batch.items()}) for batch in kept]
-        sums, values, present, axis_x, axis_y = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
+        parts = [
+            self._describe({name: tf.constant(array) for name, array in batch.items()}, tf.constant(number))
+            for number, batch in enumerate(kept)
+        ]
+        sums, promised, values, present, axis_x, axis_y = (
+            np.concatenate([part[k].numpy() for part in parts]) for k in range(6)
+        )
         given = {name: np.concatenate([batch[name] for batch in kept]) for name in _LABELS + self._with.names}
         labels = Labels.of(given, self._with).reflected(self._mesh)
         terms = labels.terms(self._store).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
         blurred = self._blurred(values, terms)
-        energy_of_layers = tf.constant(sums[..., SUMS.index("energy")].sum(2))
+        energy_of_layers = tf.constant(promised.sum(2))
         axis = frame.Axis(axis_x, axis_y, tf.zeros([]))
         budget_terms = totals.budget_terms(tf.constant(values), energy_of_layers, axis, self._mesh).numpy()
         self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
         self._store.set({"presence": np.log(rate / (1 - rate))})
-        self._store.set({"expected": _expectations(sums, terms)})
+        self._store.set({"expected": _expectations(sums, promised.sum(2), terms)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
-        hits = [tuple(tensor.numpy() for tensor in part[5:]) for part in parts]
+        hits = [tuple(tensor.numpy() for tensor in part[6:]) for part in parts]
         self._store.set({"spectra": spectra([(layer, logs) for layer, _, logs in hits], self._mesh.layers)})
         self._store.set(self._priors(hits, axis_x, axis_y))
-        self._store.set(self._contexts(sums, values, present, labels))
+        self._store.set(self._contexts(sums, promised, values, present, labels))
 
     def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
         """Middle and half width of log E, and of the cosine and the sine of the reflected angles."""
@@ -159,12 +165,13 @@ class Adaptation:
             "deposit": np.median(value[seen]),
         }
 
-    def _described(self, batch: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
-        hits, axis, sums, values, present = totals.described(batch, Labels.of(batch, self._with), self._store)
+    def _described(self, batch: Mapping[str, Tensor], number: Tensor) -> tuple[Tensor, ...]:
+        noise = partial(tf.random.stateless_normal, seed=[number, 0])
+        hits, axis, *found = totals.described(batch, Labels.of(batch, self._with), noise, self._store)
         seen = hits.value > 0
         *_, radius = self._mesh.seen(hits.dx, hits.dy, hits.ring, hits.layer)
         return (
-            sums, values, present, axis.x, axis.y,
+            *found, axis.x, axis.y,
             *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
@@ -196,15 +203,14 @@ class Adaptation:
             **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
         }
 
-    def _contexts(self, sums: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:
+    def _contexts(self, sums: Array, promised: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:
         """Mean and width of the contexts, over the layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
         planned = plan(tf.constant(values[showers]), tf.constant(present[showers]), labels[showers], self._store)
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):
-            contexts = contexts_of(
-                planned.flat(), tf.constant(sums[showers]), tf.zeros([1, len(SUMS)]), odd=name == "odd"
-            ).numpy()
+            of_colours = tf.constant(sums[showers]), tf.constant(promised[showers])
+            contexts = contexts_of(planned.flat(), *of_colours, tf.zeros([1, len(SUMS)]), odd=name == "odd").numpy()
             scales |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return scales
 
@@ -247,11 +253,10 @@ def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _expectations(sums: Array, labels: Array) -> Array:
-    """Coefficients (6, layers, 8) of the log of what each layer takes of each budget."""
+def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
+    """Coefficients (6, layers, 8) of the log of what each layer, of the promised `energy`, takes of each budget."""
     layer_sums = sums.sum(axis=2, dtype=np.float64)
-    energy = layer_sums[..., SUMS.index("energy")]
-    terms = layer_terms(tf.constant(energy, tf.float32), tf.constant(labels)).numpy().astype(np.float64)
+    terms = layer_terms(tf.constant(energy), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
     coefficients = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
     for number, name in enumerate(totals.BUDGETS):

@@ -13,8 +13,8 @@ from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of, response
 from training.models.base import Array, Tensor
 
-_PROMISED = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
-_SPENT = 14 + len(BUDGETS) + 4  # and from the layers before
+_INPUTS = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
+_SPENT = 15 + len(BUDGETS) + 4  # and from the layers before
 _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
 _FLOORS = np.array(
@@ -43,22 +43,23 @@ COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 class Plan(NamedTuple):
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `slope` of the axis in y, cells a layer; `energy` of the layer; `budgets` (M, 6) of the shower; `expected` (M, 6),
-    what this layer and those after it are expected to take of them; `rest` (M, 3), the energy in this layer and those
-    after it, and the mean and variance of its depth; `depth` of the layer; `cells`, how many it is expected to have
-    that are hit; `axis` (M, 2), where the axis meets it;
-    `promised` (M, ...), what the densities are given of all this.
+    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; `budgets` (M, 6) of
+    the shower; `expected` (M, 6), what this layer and those after it are expected to take of them; `rest` (M, 3), the
+    energy in this layer and those after it, and the mean and variance of its depth; `depth` of the layer; `cells`, how
+    many it is expected to have that are hit; `axis` (M, 2), where the axis meets it; `inputs` (M, ...), what the
+    densities are given of all this.
     """
 
     slope: Tensor
     energy: Tensor
+    before: Tensor
     budgets: Tensor
     expected: Tensor
     rest: Tensor
     depth: Tensor
     cells: Tensor
     axis: Tensor
-    promised: Tensor
+    inputs: Tensor
 
     def at(self, layer: Tensor) -> Plan:
         """The plan of one layer of N showers, (N, ...), from that of all, (N, layers, ...)."""
@@ -74,7 +75,7 @@ def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
 
     `more` of them are terms of the labels beside energy and theta.
     """
-    return _PROMISED + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
+    return _INPUTS + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
 
 
 def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) -> Plan:
@@ -99,13 +100,14 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
     return Plan(
         tf.repeat(slope, mesh.layers, axis=1),
         energy,
+        tf.cumsum(energy, axis=1, exclusive=True),
         tf.repeat(budgets[:, None], mesh.layers, axis=1),
         expected,
         rest,
         tf.zeros_like(energy) + depth,
         number,
         tf.stack([axis.x, axis.y], -1),
-        _promised(terms, response(values, mesh.layers), energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
+        _inputs(terms, response(values, mesh.layers), energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
     )
 
 
@@ -133,7 +135,7 @@ def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
     return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
 
 
-def _promised(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
+def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
@@ -156,25 +158,28 @@ def _promised(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budge
     return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
 
 
-def context(planned: Plan, sums: Tensor, even: Tensor | None) -> Tensor:
+def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) -> Tensor:
     """The context of the cells of M layers, (M, context_numbers).
 
-    `sums` (M, 3, 12) are the SUMS of all layers before, of the layer before and of the one before that; `even` (M, 12)
-    those of the layer's even cells, None for the even cells themselves.
+    `sums` (M, 3, 12) are the SUMS of all layers before, of the layer before and of the one before that; `of_even`
+    those of the layer's even cells (M, 12) and what they were promised (M,), None for the even cells themselves.
     """
     told, before = _of_layers(sums), sums[:, 0]
     cells = column(before, "cells") / planned.budgets[:, 0]
     numbers = [told[:, 1], told[:, 2, :3], told[:, 0, 1:3], cells[:, None]]
-    spent = before
-    if even is not None:
-        spent = before + even
+    spent, promised = before, planned.before
+    if of_even is not None:
+        even, energy = of_even
+        spent, promised = before + even, planned.before + energy
         total = tf.maximum(planned.energy, _TINY)
-        left = 1 - column(even, "energy") / total
+        left = 1 - energy / total
         left = tf.maximum(tf.stack([left, left, left * total], 1), (-0.3, _TINY, _TINY))
         numbers += [left[:, :1], tf.math.log(left[:, 1:]), _of_layers(even)]
+    # single hits do not hold what they were promised; later ones make up for it
+    numbers.append(tf.math.log((column(spent, "energy") + HIT) / (promised + HIT))[:, None])
     remaining = tf.maximum(planned.budgets - tf.gather(spent, _SPENT_OF, axis=1), 0.0) + _FLOORS
     numbers.append(tf.clip_by_value(tf.math.log(remaining / (planned.expected + _FLOORS)), -2.0, 2.0))
-    return tf.concat([planned.promised, *numbers, _displacement(planned, before, spent)], 1)
+    return tf.concat([planned.inputs, *numbers, _displacement(planned, before, spent)], 1)
 
 
 def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
@@ -190,22 +195,23 @@ def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
     return tf.concat([contexts, log_count[:, None], mean[:, None]], 1)
 
 
-def contexts_of(planned: Plan, sums: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
+def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
     """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
 
-    `noise` (N, 12) is added to what is spent before each layer.
+    Their colours are `promised` energies (N, layers, 2); `noise` (N, 12) is added to what is spent before each layer.
     """
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
     one, two = (tf.pad(layer_sums, [[0, 0], [k, 0], [0, 0]])[:, : layer_sums.shape[1]] for k in (1, 2))
     earlier = tf.reshape(tf.stack([before, one, two], 2), [-1, 3, len(SUMS)])
-    contexts = context(planned, earlier, tf.reshape(sums[:, :, 0], [-1, len(SUMS)]) if odd else None)
-    own = tf.reshape(sums[:, :, int(odd)], [-1, len(SUMS)])
-    energy = column(own, "energy")
+    even, energy, layer_energy = (
+        tf.reshape(each, [-1]) for each in (promised[..., 0], promised[..., int(odd)], tf.reduce_sum(promised, -1))
+    )
+    of_even = (tf.reshape(sums[:, :, 0], [-1, len(SUMS)]), even) if odd else None
+    contexts = context(planned, earlier, of_even)
     if not odd:
-        layer_energy = tf.reshape(column(layer_sums, "energy"), [-1])
         contexts = with_share(contexts, share_logit(energy, layer_energy), layer_energy)
-    return with_count(contexts, column(own, "cells"), energy)
+    return with_count(contexts, tf.reshape(column(sums, "cells")[..., int(odd)], [-1]), energy)
 
 
 def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:

@@ -125,7 +125,7 @@ class CellDensity(keras.Model):
     def score(self, hidden: Tensor, prior: Tensor) -> Mixture:
         """Log weights, means and log widths, (R, components), of a deposit's score, which `prior` (R,) is usually.
 
-        Only differences count between cells that share an energy.
+        Only differences count between cells that share an energy. A hit alone has its own.
         """
         weights, means, widths = mixture_of(tf.cast(self._deposit(hidden), tf.float32))
         return weights, means + prior[:, None], widths

@@ -24,6 +24,9 @@ from training.models.base import Tensor
 SUMS = (
     "energy", "cells", "hits", "squares", "beyond_half", "beyond_most", "x", "y", "xx", "yy", "x_depth", "y_depth",
 )  # fmt: skip
+# So many hits of a colour in a layer, or fewer, have an energy of their own. What is promised to the colour is that
+# energy, blurred in training by normal noise of this width in its logarithm.
+ALONE, PROMISE_BLUR = 1, 0.3
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
 _ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
@@ -236,6 +239,14 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
         tf.reshape(added, [-1, len(SUMS)]), tf.reshape(place, [-1]), showers * layers * COLOURS
     )
     return tf.reshape(sums, [showers, layers, COLOURS, len(SUMS)])
+
+
+def promised(sums: Tensor, noise: Tensor) -> Tensor:
+    """The energies (N, layers, 2) of colours with these `sums` (N, layers, 2, 12); that of a hit alone is blurred by
+    normal `noise` (N, layers, 2).
+    """
+    alone = column(sums, "cells") <= ALONE
+    return column(sums, "energy") * tf.where(alone, tf.exp(PROMISE_BLUR * noise), 1.0)
 
 
 def column(sums: Tensor, name: str) -> Tensor:

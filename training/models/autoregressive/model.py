@@ -123,20 +123,22 @@ class Autoregressive(ShowerModel):
         - of the totals: `normal` (N, D), made normal; `there` (N, L), which layers hold energy, and `layer_share` (N,
           L), what share of all; `labels` (N, ...) as their density is given them; and the rows of offsets that
           `totals.training_rows` makes;
-        - of the layers: the `sums` (N, L, 2, 12); the contexts (N * L, ...) of the `even` and of the `odd` cells; the
-          hits of a colour that are `expected` (N * L,); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
+        - of the layers: the `sums` (N, L, 2, 12); the energies `promised` to their colours (N, L, 2); the contexts
+          (N * L, ...) of the `even` and of the `odd` cells; the hits of a colour that are `expected` (N * L,); where
+          the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
         """
         store, recorded = self._store, Labels.of(batch, self._with)
-        hits, axis, sums, values, present = totals.described(batch, recorded, store)
+        noise = partial(draws.normal, "promised")
+        hits, axis, sums, promised, values, present = totals.described(batch, recorded, noise, store)
         labels = recorded.reflected(store.mesh)
         terms = labels.terms(store)
         blurred = totals.blurred(values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), store)
-        drawn = totals.Drawn(values, tf.reduce_sum(frame.column(sums, "energy"), 2), labels, terms)
+        drawn = totals.Drawn(values, tf.reduce_sum(promised, 2), labels, terms)
         planned = context.plan(self._off(values, terms, draws), present, labels, store).flat()
         spent = self._spent_off(sums, draws)
         contexts = {
-            name: context.normalised(context.contexts_of(planned, sums, spent, odd=odd), store, odd=odd)
+            name: context.normalised(context.contexts_of(planned, sums, promised, spent, odd=odd), store, odd=odd)
             for name, odd in (("even", False), ("odd", True))
         }
         return {
@@ -145,6 +147,7 @@ class Autoregressive(ShowerModel):
             "there": present,
             "layer_share": drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True),
             "sums": sums,
+            "promised": promised,
             "labels": frame.label_inputs(terms),
             **contexts,
             "expected": planned.cells / len(_COLOURS),
@@ -205,7 +208,7 @@ class Autoregressive(ShowerModel):
 
     def _of_shares(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the shares of the layers' energies that their even cells hold."""
-        energy = frame.column(view["sums"], "energy")  # (N, layers, 2)
+        energy = view["promised"]  # (N, layers, 2)
         layer_energy = tf.reduce_sum(energy, -1)
         logit = tf.reshape(share_logit(energy[..., 0], layer_energy), [-1])
         known, _ = cells.known_in(view, cells.met(view, self._store.mesh), self._store, odd=False)
@@ -241,8 +244,10 @@ class Autoregressive(ShowerModel):
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
         mixture = density.score(hidden[:hits], usual[:hits])
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
-        deposits = -log_shared(scores(value, hit[:, 3], self._store["spectra"]), mixture, of_layer, showers * layers)
-        deposits = tf.where(shared_by > 1, deposits, 0.0) * tf.reduce_max(weight)  # one alone has all
+        score = scores(value, hit[:, 3], self._store["spectra"])
+        alone = tf.math.unsorted_segment_sum(log_mixture(score, *mixture), of_layer, showers * layers + 1)[:-1]
+        together = log_shared(score, mixture, of_layer, showers * layers)
+        deposits = -tf.where(shared_by > frame.ALONE, together, alone) * tf.reduce_max(weight)
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),
             "deposits": tf.reduce_sum(tf.reshape(deposits, [-1, layers]), 1),

@@ -16,8 +16,9 @@ the next cell, so one density serves all cells, and one both directions.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,6 +34,7 @@ from training.models.autoregressive.frame import (
     column,
     label_inputs,
     layer_sums,
+    promised,
     reflect,
     scale_terms,
 )
@@ -67,14 +69,13 @@ def number_of_budget_terms(layers: int) -> int:
     return number_of_phases(layers) + SHAPE + 1
 
 
-def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
-    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12); and which layers are not
-    empty, (N, layers), 1 or 0.
+def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
+    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12) and are promised the
+    energies `layer_energy` (N, layers); and which layers are not empty, (N, layers), 1 or 0.
 
     Of each layer but the last the logit of its share of what reaches it; log E_vis / E; the axis's offset; and the logs
     of BUDGETS, of cells and hits as they are, of the others as shares of the energy.
     """
-    layer_energy = column(sums, "energy")
     visible = tf.reduce_sum(layer_energy, 1)
     reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
     share = tf.clip_by_value(tf.math.divide_no_nan(layer_energy, reaching), SMALLEST, 1 - SMALLEST)[:, :-1]
@@ -92,22 +93,28 @@ def totals_of(sums: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Ten
 
 
 class Described(NamedTuple):
-    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 12), the totals (N, D), and
-    which layers are `present` (N, layers).
+    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 12), the energies `promised`
+    to these (N, layers, 2), the totals (N, D), and which layers are `present` (N, layers).
     """
 
     hits: Hits
     axis: Axis
     sums: Tensor
+    promised: Tensor
     values: Tensor
     present: Tensor
 
 
-def described(batch: Batch, labels: Labels, constants: Constants) -> Described:
-    """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded."""
+def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], constants: Constants) -> Described:
+    """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded.
+
+    `noise(shape)` are normal numbers, for what is `promised`.
+    """
     hits, axis = reflect(batch["cell"], batch["value"], labels, constants)
     sums = layer_sums(hits, constants)
-    return Described(hits, axis, sums, *totals_of(tf.reduce_sum(sums, 2), axis, labels.energy_gev))
+    energy = promised(sums, noise(tf.shape(sums)[:3]))
+    found = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), axis, labels.energy_gev)
+    return Described(hits, axis, sums, energy, *found)
 
 
 def defined(present: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ in a layer of nothing too, whose sums ONNX could not take.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -22,6 +23,7 @@ from training.models.autoregressive.sampling.shared_energy import (
     deposits,
     drawn_count,
     drawn_share,
+    energies,
     hit,
     logistic,
     scaled,
@@ -32,6 +34,7 @@ from training.models.randomness import box_muller, hashed_uniform
 # Random numbers of a shower: one for each cell; from `_OF_CELL` times the cells on so many for each, of which `_OF_HIT`
 # are taken; then of layers.
 _OF_CELL, _OF_HIT, _OF_LAYER = 4, 3, 12
+_MOST_OF_PROMISE = math.exp(5 * frame.PROMISE_BLUR)  # that a hit alone holds
 
 
 class Given(NamedTuple):
@@ -120,15 +123,17 @@ class LayerDrawing:
         energy = share_of(logit) * planned.energy
         given = with_share(given, logit, planned.energy)
         proposed = tf.where(chosen, self._chance(cell), np.inf)
-        cell, value = self._deposits("even", cell, known, radius, proposed, given=given, energy=energy)
+        cell, value, held = self._deposits("even", cell, known, radius, proposed, given=given, energy=energy)
         own, beside = self._image(cell, cells.scaled(value, self._store)), self._beside(cell, value)
         odd, chosen, odd_fit = self._chosen((marked | beside) & odd)
         known, radius = self._known(odd, own)
-        given = context(planned, self._sums, self._summed(cell, value))
+        given = context(planned, self._sums, (self._summed(cell, value), energy))
         beside = tf.gather(tf.reshape(beside, [-1]), odd.shower * self._wide + odd.place)
         proposed = tf.where(chosen, tf.where(beside, 1.0, self._chance(odd)), np.inf)
-        odd, more = self._deposits("odd", odd, known, radius, proposed, given=given, energy=planned.energy - energy)
-        return self._drawn(cell.and_then(odd), tf.concat([value, more], 0), even_fits & odd_fit)
+        energy = planned.energy - energy
+        odd, more, held_more = self._deposits("odd", odd, known, radius, proposed, given=given, energy=energy)
+        value, held = tf.concat([value, more], 0), held + held_more
+        return self._drawn(cell.and_then(odd), value, held, even_fits & odd_fit)
 
     def _colours(self) -> tuple[Tensor, Tensor]:
         """Which cells (N, places + 1) of this layer are even, and which odd; the empty one is neither."""
@@ -182,11 +187,11 @@ class LayerDrawing:
 
     def _deposits(
         self, name: str, cell: Cells, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor, energy: Tensor
-    ) -> tuple[Cells, Tensor]:
-        """Cells and deposits (R',) of those of the R cells that are hit; contexts are `given`.
+    ) -> tuple[Cells, Tensor, Tensor]:
+        """Cells and deposits (R',) of those of the R cells that are hit, and the sums (N,) of these.
 
-        `proposed` (R,) are the chances that they were looked at, infinite for those that cannot be hit. The deposits of
-        a shower sum to the `energy` (N,) that the cells are to hold together, unless none is hit.
+        `proposed` (R,) are the chances that they were looked at, infinite for those that cannot be hit; contexts are
+        `given`. The deposits of a shower sum to the `energy` (N,) that is promised to the cells, but for a hit alone.
         """
         density, odd, least = self._networks[name], name == "odd", self._store["least"]
         numbers = self._numbers[2 if odd else 1]
@@ -204,9 +209,13 @@ class LayerDrawing:
         choice, one, two = tf.unstack(self._uniform(cell, first[:, None] + tf.range(_OF_HIT)), axis=1)
         mixture: Mixture = density.score(hidden, usual)
         drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
-        value = deposits(drawn, is_hit, cell.shower, energy, tf.gather(self._store["spectra"], self._layer))
+        spectrum, alone = tf.gather(self._store["spectra"], self._layer), number <= frame.ALONE
+        value = deposits(drawn, is_hit, cell.shower, energy, spectrum)
+        value = tf.where(tf.gather(alone, cell.shower), energies(drawn, spectrum), value)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
-        return cell, scaled(value, cell.shower, energy, least, self._showers)
+        own = tf.math.unsorted_segment_sum(value, cell.shower, self._showers)
+        energy = tf.where(alone, tf.minimum(own, energy * _MOST_OF_PROMISE), energy)
+        return cell, scaled(value, cell.shower, energy, least, self._showers), energy
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
@@ -249,10 +258,12 @@ class LayerDrawing:
         at = cell.shower * self._wide + cell.place
         return tf.math.unsorted_segment_sum(value, at, self._showers * self._wide)
 
-    def _drawn(self, cell: Cells, value: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `draw` gives: deposits scaled to the layer's energy, on the axis where no cell was hit."""
+    def _drawn(self, cell: Cells, value: Tensor, held: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What `draw` gives: deposits that sum to what is `held` (N,); the layer's energy on the axis if no cell is
+        hit.
+        """
         mesh, energy = self._mesh, self._planned.energy
-        value = scaled(value, cell.shower, energy, self._store["least"], self._showers)
+        value = scaled(value, cell.shower, held, self._store["least"], self._showers)
         deposited = tf.math.unsorted_segment_sum(value, cell.shower, self._showers)
         cell = self._middle.and_then(cell)
         value = tf.concat([tf.where(deposited > 0, 0.0, energy), value], 0)

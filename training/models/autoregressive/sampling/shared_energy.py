@@ -15,6 +15,7 @@ from training.models.autoregressive.densities import (
     BETWEEN_REACH,
     NOTHING,
     REACH,
+    SCORE_REACH,
     SCORE_STEP,
     SCORES,
     Mixture,
@@ -124,6 +125,12 @@ def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spec
         step = tf.clip_by_value(step, -_MOST_STEP, _MOST_STEP)
     log_value += rise * tf.gather(tf.clip_by_value(step, -1.0, 1.0), shower)
     return counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
+
+
+def energies(score: Tensor, spectrum: Tensor) -> Tensor:
+    """The energies (R,) with these scores (R,) in a layer with this `spectrum` (SCORES,)."""
+    place = (tf.clip_by_value(score, -2 * SCORE_REACH, 3 * SCORE_REACH) + SCORE_REACH) / SCORE_STEP
+    return tf.exp(tf.clip_by_value(log_energies(place, spectrum, spectrum[1:] - spectrum[:-1])[0], -_FAR, _FAR))
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor, showers: Any) -> Tensor:
