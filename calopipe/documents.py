@@ -13,6 +13,8 @@ from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
 
+_GENERATOR = b'<meta name="generator" content="calopipe">'  # in all pages
+
 
 class DocumentError(InputError):
     """A document that is missing, or not the one expected."""
@@ -35,6 +37,22 @@ def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any
             f"{schema_version}; make it again with this version"
         )
     return document
+
+
+def require_own(path: Location, *kinds: str) -> None:
+    """Raise InputError if what is at `path` is neither a document of one of `kinds`, of whatever version, nor a page of
+    calopipe: it is another's, and would be replaced.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as stream:
+        content = stream.read()
+    try:
+        own = _GENERATOR in content or json.loads(content)["kind"] in kinds
+    except (KeyError, TypeError, ValueError):
+        own = False
+    if not own:
+        raise InputError(f"{path}: is not of calopipe, and would be replaced; move it, or give another --output")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form, stands
+from calopipe.documents import Form, require_own, stands
 from calopipe.errors import InputError
 from calopipe.grade import Grade
 from calopipe.progress import say
@@ -71,7 +71,12 @@ class Comparison:
         return storage.fingerprint(self.inputs | named | asked)
 
     def standing(self) -> dict[str, Any] | None:
-        """The verdict that is in `output` already, with its report; None where it is to be made. It is told, too."""
+        """The verdict that is in `output` already, with its report; None where it is to be made. It is told, too.
+
+        InputError: another's files of these names are there.
+        """
+        for name in (VERDICT_FILE, REPORT_FILE):
+            require_own(self.output / name, FORM.kind)
         page = self.output / REPORT_FILE
         try:
             document = read_verdict(self.output / VERDICT_FILE)

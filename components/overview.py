@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form
+from calopipe.documents import Form, require_own
 from calopipe.errors import InputError
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, summary_line
 from training import folder
@@ -38,7 +38,12 @@ class Part:
 
 
 def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
-    """Write down in `output` what a run was asked for, and where its log is."""
+    """Write down in `output` what a run was asked for, and where its log is.
+
+    InputError: another's files are in the place of this, or of the page that `write_index` makes.
+    """
+    for name in (_RUN, INDEX_FILE):
+        require_own(output / name, _FORM.kind)
     places = {name: str(storage.location(parameters[name]).absolute()) for name in _PLACES if parameters.get(name)}
     _FORM.write(output / _RUN, {"parameters": {**parameters, **places}, "log": log.name})
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from calopipe import storage
-from calopipe.documents import Form, read_json
+from calopipe.documents import Form, read_json, require_own
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
 from calopipe.events.splits import ALL, SPLITS, SplitRule
@@ -20,6 +20,7 @@ from preprocessing.showers.manifest import ShowerManifest
 
 RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
 MANIFEST = "manifest.json"
+TRAINING = "training.json"  # what the folder of a model begins with
 SHARDS = "shards"
 
 _KINDS: dict[str, type[Manifest]] = {manifest.kind: manifest for manifest in (ShowerManifest, FlowManifest)}
@@ -85,6 +86,14 @@ def news(files: Sequence[Header], folder: Location) -> str:
         f"{len(names)} {what} ({', '.join(names[:3])})" for what, names in (("new", new), ("gone", gone)) if names
     ]
     return f"since the last run: of {len(now)} input files {', '.join(counts) or 'none is new and none is gone'}"
+
+
+def require_own_folder(folder: Location) -> None:
+    """Raise InputError if a dataset in `folder` would replace a file that is not a dataset's, or lie in a model's."""
+    if not storage.listing(folder / SHARDS):
+        require_own(folder / MANIFEST, *_KINDS)
+    if (folder / TRAINING).is_file():
+        raise InputError(f"{folder}: holds a model; give the dataset an --output of its own")
 
 
 def require_dataset(folder: Location, fingerprint: str) -> None:

@@ -38,6 +38,7 @@ def preprocess(
     Raises InputError.
     """
     allowed = tolerance or Tolerance()
+    dataset.require_own_folder(output)
     files = inputs.files
     for split, pattern in settings.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):

@@ -146,7 +146,7 @@ def _colours(view: Any, geometry: Geometry, layer: int) -> npt.NDArray[np.int64]
 def test_what_is_known_of_a_cell_is_what_lies_around_it(
     model: Autoregressive, geometry: Geometry, *, odd: bool
 ) -> None:
-    """In the layers before about the cell at its place, which is found by distance; never the cell itself; its ring."""
+    """In the layers before about the cell at its place, which is found by distance; not itself; sector and ring."""
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
@@ -175,7 +175,8 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
         if odd:
             assert found[row, 50 + middle] == 0
         if geometry.rings:
-            np.testing.assert_array_equal(found[row, -mesh.shape[1] :], np.eye(mesh.shape[1])[y])
+            n, m = mesh.shape
+            np.testing.assert_array_equal(found[row, -n - m :], [*np.eye(n)[x], *np.eye(m)[y]])
 
 
 def _distance(geometry: Geometry, layer: int, place: int, axis_mm: Any = (0.0, 0.0)) -> float:

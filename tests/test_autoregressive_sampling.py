@@ -182,9 +182,12 @@ def test_a_hit_alone_holds_what_its_score_says_and_not_what_is_promised(monkeypa
     assert abs(off.mean()) < 5 * 0.3 / np.sqrt(len(off)) + 0.01
     assert off.std() == pytest.approx(0.3, rel=0.1)
     assert (abs(sampled.images.sum((1, 2)) / sampled.plan.energy.numpy() - 1) > 0.1).mean() > 0.9
-    monkeypatch.undo()
-    bounded = _Drawn(new_model(), 0.0, hits=1.0)  # never much more
-    assert (bounded.images.sum((1, 2)) <= 1.001 * math.exp(1.5) * bounded.plan.energy.numpy()).all()
+    model, most = new_model(), 1e-2
+    monkeypatch.setattr(layer_module, "_MOST_OF_PROMISE", most)
+    bounded = _Drawn(model, 0.0, hits=1.0)
+    # one hit of each colour, and each holds the least deposit or more
+    expected = most * bounded.plan.energy.numpy() + 2 * float(model._store["least"])
+    assert (bounded.images.sum((1, 2)) <= 1.001 * expected).all()
 
 
 def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:

@@ -124,7 +124,9 @@ _WRONG_TOML = {
     "half a cell": (_UNIT + _LAYER.replace("[2, 2]", "[2.5, 2]"), "cells, expected two positive"),
     "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is missing"),
     "true cells": (_UNIT + _LAYER.replace("[2, 2]", "[true, 2]"), "cells, expected two positive"),
-    "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected at least 1"),
+    "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected 1 to 10000"),
+    "count past memory": (_UNIT + _LAYER + "count = 1000000000\n", "count is 1000000000, expected 1 to 10000"),
+    "thin": (_UNIT + _LAYER + "materials_mm = { W = 2.5, Si = 1.6 }\n", "pitch_mm is 4, but its materials are 4.1 mm"),
     "rings and cells": (_UNIT + _LAYER + "r_edges_mm = [0, 1]\nangles = 1\n", "a layer of rings has cell_mm, cells"),
     "rings without angles": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nr_edges_mm = [0, 1]\n", "angles is missing"),
     "angles without rings": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\n", "r_edges_mm is missing"),
@@ -160,6 +162,11 @@ def test_a_wrong_file_of_layers(kind: str, tmp_path: Path) -> None:
 def test_what_names_no_calorimeter(text: str, told: str) -> None:
     with pytest.raises(InputError, match=told):
         _geometry(text)
+
+
+def test_a_file_is_read_whatever_an_editor_of_windows_calls_and_begins_it(tmp_path: Path) -> None:
+    (tmp_path / "OWN.TOML").write_bytes(b"\xef\xbb\xbf" + (_UNIT + _LAYER).encode())
+    assert _geometry(str(tmp_path / "OWN.TOML")) == Geometry((2, 2, 1), 5, 4, 1, 1)
 
 
 def test_a_list_of_layers_must_be_of_the_shape() -> None:

@@ -45,6 +45,11 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
     assert given().credential.read() == ""
 
 
+def test_a_folder_that_is_not_there_is_not_looked_for_on_a_cluster() -> None:
+    with pytest.raises(InputError, match="status runs/nowhere: no such folder; check the path"):
+        submit.main(["status", "runs/nowhere"])
+
+
 @pytest.mark.parametrize(
     "endpoint",
     [

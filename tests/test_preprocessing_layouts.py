@@ -126,10 +126,11 @@ def _labels_past_memory(path: Path) -> None:
         file.create_dataset("energy", (10**15,), "f4", chunks=True)
 
 
-def _geometry_in_words(path: Path) -> None:
+def _stating(path: Path, **attributes: Any) -> Path:
     write_file(path, _SHOWERS)
     with h5py.File(path, "r+") as file:
-        file.attrs["cell_mm"] = "5.1mm"
+        file.attrs.update(attributes)
+    return path
 
 
 # How a file is written, or what it holds instead; and what is said of it.
@@ -156,7 +157,11 @@ BAD_HEADERS: dict[str, tuple[Callable[[Path], object] | dict[str, Any], str]] = 
         "event 0: theta is .*, expected an angle between 0 and pi rad, .* is normal incidence; is it in degrees",
     ),
     "one label for all": ({"energy": np.float32(5)}, r"'energy' has shape \(\)"),
-    "geometry in words": (_geometry_in_words, "must state the geometry in numbers"),
+    "geometry in words": (lambda path: _stating(path, cell_mm="5.1mm"), r"attribute cell_mm is '5\.1mm', expected a"),
+    "negative unit": (lambda path: _stating(path, file_unit_gev=-1.0), r"file_unit_gev is .*-1\.0.*, expected"),
+    "no unit": (lambda path: _stating(path, file_unit_gev=np.nan), "attribute file_unit_gev is .*nan.*, expected"),
+    "two sizes": (lambda path: _stating(path, cell_mm=[5.1, 5.2]), "attribute cell_mm is .*, expected a number"),
+    "no calorimeter": (lambda path: _stating(path, calopipe_geometry="{}"), "calopipe_geometry is not the JSON"),
     "no showers": (lambda path: write_file(path, _SHOWERS[:0], chunks=False), "holds no showers"),
 }  # fmt: skip
 
@@ -172,6 +177,11 @@ def test_a_bad_header_or_label_is_found_on_opening(tmp_path: Path, kind: str) ->
         open_showers(path)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_an_array_of_one_number_states_it(tmp_path: Path) -> None:
+    stating = _stating(tmp_path / "a.h5", cell_mm=np.array([4.5]), file_unit_gev=np.array([[2]]))
+    assert (open_showers(stating).geometry.cell_mm, open_showers(stating).geometry.file_unit_gev) == (4.5, 2)
 
 
 def test_files_of_two_detectors(tmp_path: Path) -> None:

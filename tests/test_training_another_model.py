@@ -89,6 +89,7 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
     [
         ("self.networks = ", "networks = ", r"the model Layers does not state `networks`; set it in __init__"),
         ("noise_numbers = ", "noise = ", "the model Layers does not state `noise_numbers`"),
+        ("def evaluate", "def judged", "abstract class Layers .* method '?evaluate"),
         ('averaged = ("layers",)', 'averaged = ("cells",)', "`averaged` names the network cells, .* has layers"),
         ('"fit", "layers"', '"fit", "cells"', "the phase fit names the network cells, `networks` has layers"),
         # it would count 1/N of itself

@@ -278,6 +278,18 @@ def test_labels_outside_the_training_are_left_out_if_asked(
         _generate(trained, tmp_path / "i.h5", "--outside", "skip", like=none)
 
 
+def test_a_corrupt_event_stops_generation_or_is_left_out(trained: Path, tmp_path: Path) -> None:
+    showers = make_showers(events=12)
+    cells = showers.cells.copy()
+    cells[5, 8, 8, 1] = np.nan
+    path = write_file(tmp_path / "nan.h5", showers, ECAL=cells)
+    with pytest.raises(InputError, match=r"nan.h5: event 5: ECAL holds nan in 1 cell.* --on-bad-event skip"):
+        _generate(trained, tmp_path / "g.h5", like=path)
+    assert not (tmp_path / "g.h5").exists()
+    _generate(trained, tmp_path / "g.h5", "--on-bad-event", "skip", like=path)
+    np.testing.assert_array_equal(open_showers(tmp_path / "g.h5").energy_gev, np.delete(showers.energy_gev, 5))
+
+
 def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) -> None:
     showers = make_showers(events=5)
     energy = np.where(np.arange(5) == 2, 500, showers.energy_gev).astype(np.float32)

@@ -30,7 +30,7 @@ from training.nodes.workers import PREEMPTED
 from training.run import loop
 from training.run.evaluation import Evaluation
 from training.run.evaluations import Evaluations
-from training.run.history import History, ProgressBar
+from training.run.history import History, ProgressBar, entries_until
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +194,15 @@ def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) ->
         judged.at(7)
     for line in (tmp_path / "history.jsonl").read_text().splitlines():
         json.loads(line, parse_constant=pytest.fail)
+
+
+@pytest.mark.parametrize("line", ['{"step": 3', "[]", '{"epoch": 1}', '{"step": "3"}'])
+def test_a_history_that_is_none_is_named(tmp_path: Path, line: str) -> None:
+    (tmp_path / "history.jsonl").write_text('{"step": 3}\n{"step": 5}\n')
+    assert entries_until(tmp_path, 3) == [{"step": 3}]
+    (tmp_path / "history.jsonl").write_text(f'{{"step": 3}}\n{line}\n')
+    with pytest.raises(InputError, match=r"history.jsonl: not the history of a training"):
+        entries_until(tmp_path, 3)
 
 
 def test_an_evaluation_that_fails_begins_three_times(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

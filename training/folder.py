@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form, stands
+from calopipe.documents import Form, require_own, stands
 from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.mirror import address, mirrored
 from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
+from preprocessing.dataset import TRAINING  # names the training that a folder is for, from its beginning
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 from training.models import source
@@ -26,13 +27,12 @@ from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
-_FORM = Form("calopipe.model", 11)
+_FORM = Form("calopipe.model", 12)
 CARD = "card.json"
 HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
-_TRAINING = "training.json"  # names the training that a folder is for, from its beginning
 _TRAINING_FORM = Form("calopipe.training", _FORM.version)
 _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
 _OBJECTS = ("config", "geometry", "valid_range", *_AS_THEY_ARE[1:])  # fields that are objects in JSON
@@ -122,10 +122,9 @@ class Card:
 
 def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:
     """Names a training before it is done; `earlier` is the model whose weights it begins with."""
-    origin = earlier.fingerprint() if earlier else None
-    return storage.fingerprint(
-        [_FORM.version, manifest.fingerprint, config.to_json(), origin, metadata.version("calopipe")]
-    )
+    begun_with = earlier and earlier.fingerprint()
+    named = [_FORM.version, manifest.fingerprint, config.to_json(), begun_with, metadata.version("calopipe")]
+    return storage.fingerprint(named)
 
 
 def read_card(folder: Location) -> Card:
@@ -200,7 +199,7 @@ def standing(folder: Path, request: str) -> Card | None:
 
 def is_of(folder: Path, request: str) -> bool:
     """Whether `folder` is that of the training that `request` names; one of another version is not."""
-    return _TRAINING_FORM.standing(folder / _TRAINING, request) is not None
+    return _TRAINING_FORM.standing(folder / TRAINING, request) is not None
 
 
 def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
@@ -209,7 +208,9 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
     What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
     `overwrite` says so, and is an error otherwise.
     """
-    path = folder / _TRAINING
+    path = folder / TRAINING
+    require_own(path, _TRAINING_FORM.kind)
+    require_own(folder / CARD, _FORM.kind)
     if path.is_file() and not is_of(folder, request):
         if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
             raise InputError(
@@ -229,7 +230,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
 
 def training_in(folder: Path) -> dict[str, Any]:
     """What `begin` wrote of the training in `folder`; InputError where none began there."""
-    return _TRAINING_FORM.read(folder / _TRAINING)
+    return _TRAINING_FORM.read(folder / TRAINING)
 
 
 def model_in(folder: Location) -> Card | None:
@@ -246,7 +247,7 @@ def model_in(folder: Location) -> Card | None:
 def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     """Copy the model in `source` to `folder`; in place of another if it may `overwrite` that."""
     card = read_card(source)
-    if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / _TRAINING).exists():
+    if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, overwrite=overwrite)
     storage.remove(folder / CARD)  # first, so that it is never beside another's weights

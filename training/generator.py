@@ -135,9 +135,13 @@ class Generator:
         first = outside[0]
         name = next(name for name, inside in within.items() if not inside[first])
         (low, high), (label, unit) = self.card.valid_range[name], _RANGED[name]
+        given, degrees = labels[name][first], ""
+        if unit == "rad":
+            degrees = f" ({', '.join(f'{value:.4g}' for value in np.degrees([given, low, high]))} in degrees)"
         raise InputError(
-            f"shower {first} is asked for with {label} {labels[name][first]:g} {unit}, the model is valid from {low:g} "
-            f"to {high:g} {unit}; {len(outside)} showers are outside: leave them out (--outside skip)"
+            f"shower {first} is asked for with {label} {given:g} {unit}, the model is valid from {low:g} to {high:g} "
+            f"{unit}{degrees}; of {len(within[name])} showers {len(outside)} are outside, which --outside skip leaves "
+            "out if others are inside"
         )
 
     def require_kinds(self, labels: AllLabels) -> None:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,14 +15,18 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calopipe import storage
-from calopipe.errors import InputError, require_least
+from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geometry, Layer
 from calopipe.showers.layouts import GEOMETRY
 
 _FILE = ".toml"
 _KNOWN = Path(__file__).with_name("challenge")  # files of calorimeters that have names
+_MOST_LAYERS = 10_000  # that are alike
+_THINNER = 1e-6  # of a pitch: a layer's materials fill it but for rounding
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
@@ -39,7 +44,7 @@ def settled(text: str) -> str:
     """
     first, _, rest = text.partition(",")
     name = first.strip()
-    if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix != _FILE):
+    if not name or name.startswith("{") or (re.match(r"\w+\s*=", name) and Path(name).suffix.lower() != _FILE):
         return text
     document = json.dumps(_named(name).to_json(), separators=(",", ":"))
     return f"{document},{rest}" if rest else document
@@ -89,7 +94,7 @@ def _named(name: str) -> Geometry:
     """The calorimeter of this name or file."""
     if name in known():
         return known()[name]
-    if Path(name).suffix != _FILE:
+    if Path(name).suffix.lower() != _FILE:
         raise InputError(
             f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml, nor one of {', '.join(known())}"
         )
@@ -110,7 +115,7 @@ def _named(name: str) -> Geometry:
 
 def _from_toml(content: bytes) -> Geometry:
     """A file with `file_unit_gev` and a list of `layers`; docs/detectors.md describes it."""
-    document = tomllib.loads(content.decode())
+    document = tomllib.loads(content.decode("utf-8-sig"))
     _require_known(document, ("file_unit_gev", "layers"), "the file")
     unit = _number(document, "file_unit_gev")
     listed = document.get("layers")
@@ -140,6 +145,8 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
     # either stands for itself where both are given: layers have gaps, and materials that are not listed
     made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
     pitch, x0 = (_number(made | dict(table) if thick else table, name) for name in made)
+    if pitch < made["pitch_mm"] * (1 - _THINNER):
+        raise InputError(f"pitch_mm is {pitch:g}, but its materials are {made['pitch_mm']:g} mm thick together")
     if "r_edges_mm" in table or "angles" in table:
         _require_known(table, [name for name in names if not name.startswith("cell")], "a layer of rings")
         edges = _numbers(table, "r_edges_mm")
@@ -150,7 +157,8 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         size = (_number(table, "cell_mm"),) * 2 if one else _numbers(table, "cell_mm")
         layer = Layer(pitch, x0, tuple(cells), size_mm=size)  # type: ignore[arg-type]  # it checks how many there are
     count = _value(table, "count", int, "a count", 1)
-    require_least("count", count, 1)
+    if not 1 <= count <= _MOST_LAYERS:
+        raise InputError(f"count is {count}, expected 1 to {_MOST_LAYERS}")
     return [layer] * count
 
 
@@ -184,11 +192,11 @@ def geometry_of(
     than what is known of its number of voxels.
     """
     given, values = split_values(text)
+    stated = {name: _stated(name, attributes[name]) for name in _VALUES if name in attributes}
     try:
-        stated = {name: float(attributes[name]) for name in _VALUES if name in attributes}
         described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
     except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
-        raise BadFileError(f"its attributes must state the geometry in numbers ({error}); correct them") from None
+        raise BadFileError(f"its attribute {GEOMETRY} is not the JSON of a calorimeter ({error}); correct it") from None
     cells = tuple(map(int, shape))
     if given is None and described is None:
         missing = tuple(name for name in _VALUES if name not in {*stated, *values})
@@ -204,6 +212,15 @@ def geometry_of(
             f"its showers have {cells} cells, the geometry has {expected}; give the --geometry of this file"
         )
     return with_values(geometry, unit | values), (), ""
+
+
+def _stated(name: str, value: Any) -> float:
+    """The number that the attribute `name` states, also as an array of one. BadFileError."""
+    numbers = np.asarray(value)
+    number = float(numbers.item()) if numbers.size == 1 and numbers.dtype.kind in "iuf" else math.nan
+    if not 0 < number < math.inf:
+        raise BadFileError(f"its attribute {name} is {value!r}, expected a number above 0; correct it")
+    return number
 
 
 def _known_of(count: int) -> Geometry:

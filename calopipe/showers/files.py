@@ -179,8 +179,8 @@ class ShowerFile(Header):
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
         """Whether each event is in the selection, and its digest (`calopipe.events.splits`), (events,) both.
 
-        This reads all cells, unless no event of the file can be in the split: then the digests are 0. A selection that
-        stops at corrupt events keeps them, so that whoever reads them stops.
+        This reads all cells, unless no event of the file can be in the split: then the digests are 0. InputError: a
+        corrupt event, at which the selection stops, is among them.
         """
         mask = np.zeros(self.events, dtype=np.bool_)
         digests = np.zeros(self.events, dtype=np.uint64)
@@ -189,6 +189,8 @@ class ShowerFile(Header):
         for showers in self.examined(selection):
             inside = slice(showers.first, showers.first + len(showers))
             mask[inside], digests[inside] = showers.kept, showers.digests
+            if (bad := np.flatnonzero(showers.kept & (showers.flaws != 0))).size:
+                raise InputError(f"{self.flaw(showers.first + int(bad[0]))}; {CORRECT_OR_SKIP}")
         return mask, digests
 
     def examined(self, selection: Selection, start: int = 0, stop: int | None = None) -> Iterator[Examined]:

@@ -14,6 +14,7 @@ import numpy as np
 from isal import isal_zlib
 
 from calopipe import storage
+from calopipe.errors import InputError
 from calopipe.labels import DATASETS
 from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
@@ -104,11 +105,15 @@ class ShowerWriter:
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`.
 
-        CaloChallenge's layout holds no theta. ValueError: they hold energy where the calorimeter has no cell.
+        CaloChallenge's layout holds no theta. InputError: they hold energy where the calorimeter has no cell.
         """
         flat = showers.cells.reshape(len(showers), -1)
-        if self._outside.size and flat[:, self._outside].any():
-            raise ValueError("showers hold energy where the calorimeter has no cell")
+        if self._outside.size and (found := flat[:, self._outside].any(0)).any():
+            x, y, layer = np.unravel_index(self._outside[np.argmax(found)], self._geometry.shape)
+            raise InputError(
+                f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave "
+                "such places empty (`exists` of calopipe.showers.positions)"
+            )
         if self._deposits == VOXELS:
             mev = showers.energy_gev.astype(np.float64)[:, None] * 1e3
             self._cells.write(flat[:, voxel_order(self._geometry)])

@@ -38,8 +38,9 @@ class Cells {
 
   std::size_t wide_ = 0;
   Numbers features_, shared_, scratch_;
-  Numbers values_, around_;  // what is known of a block of cells (kRows, inputs); sums of what is around them
-  std::vector<int> which_;   // of the inputs are not 0 for all of a block
+  Numbers values_;          // what is known of a block of cells (kRows, inputs)
+  std::vector<bool> used_;  // whether an input is not 0 for some of them
+  std::vector<int> which_;  // inputs are
 };
 
 }  // namespace calopipe

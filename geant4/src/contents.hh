@@ -69,7 +69,7 @@ struct Mesh {
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
   // What the shares before and its place say of a cell.
-  int of_place() const { return kSharesBefore + kPlaceNumbers + rings; }
+  int of_place() const { return kSharesBefore + kPlaceNumbers + (rings ? shape[0] + rings : 0); }
   // What the share of the even cells is given of the cell that the axis meets.
   int of_met() const { return 4 + 2 * kNear + of_place(); }
 };

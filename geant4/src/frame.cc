@@ -94,8 +94,10 @@ void LayerFrame::place_numbers(int place, const Distance& distance, float* out) 
       mesh.at(layer, place).log_area,
   };
   out = std::copy(found.begin(), found.end(), out);
-  const int in_ring = place % mesh.shape[1];
-  for (int k = 0; k < mesh.rings; ++k) out[k] = k == in_ring ? 1.0f : 0.0f;
+  if (!mesh.rings) return;
+  std::fill_n(out, mesh.shape[0] + mesh.rings, 0.0f);
+  out[place / mesh.shape[1]] = 1.0f;
+  out[mesh.shape[0] + place % mesh.shape[1]] = 1.0f;
 }
 
 Sums LayerFrame::sums(const Drawn& drawn) const {

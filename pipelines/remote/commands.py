@@ -135,6 +135,8 @@ def status(options: argparse.Namespace) -> None:
         if not isinstance(place, Path) or place.is_dir():
             _show_here(place, wait=options.wait)
             return
+        if "/" in options.run:
+            raise InputError(f"status {options.run}: no such folder; check the path, or give the id of a run")
     elif options.wait:
         raise InputError("status --wait: which run? give its id")
     from pipelines.remote import runs  # noqa: PLC0415

@@ -189,7 +189,12 @@ def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Mod
     varying = (labels,) if labels.vary else ()
     keras.utils.set_random_seed(config.seed)  # the initialisers draw from it
     with arithmetic(config.precision):
-        model: Model = config.build(geometry, *varying)
+        try:
+            model: Model = config.build(geometry, *varying)
+        except TypeError as error:
+            if "abstract" not in str(error):
+                raise
+            raise InputError(f"{error} (CONTRIBUTING.md, A model)") from None
     _require_complete(model)
     return model
 

@@ -55,7 +55,7 @@ class FitConfig(ABC):
 
     model: str
     epochs: int = setting(help="passes over the train split", least=1)
-    steps: int = setting(0, help="end after N steps, if the epochs have not ended before", least=0)
+    steps: int = setting(0, help="end after N steps, if the epochs have not ended before; 0 does not", least=0)
     batch: int = setting(help="showers a replica and step", least=1)
     learning_rate: float = setting(help="of the optimizers")
     schedule: str = setting("constant", help=f"of the learning rate: {', '.join(SCHEDULES)}", known=SCHEDULES)

@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from calopipe import mirror, storage
+from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from training.engine.step import Engine
 from training.folder import HISTORY, TENSORBOARD
@@ -29,7 +30,10 @@ def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
     """The lines of the history in the model's `folder` as it was at `step`."""
     path = folder / HISTORY
     lines = path.read_text().splitlines() if path.is_file() else []
-    return [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+    try:
+        return [entry for entry in map(json.loads, lines) if entry["step"] <= step]
+    except (KeyError, TypeError, ValueError):
+        raise InputError(f"{path}: not the history of a training; restore it, or delete it and lose it") from None
 
 
 class History:

@@ -18,7 +18,7 @@ from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, colour
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
-PLACE, SHARES_BEFORE = 16, 2  # PLACE and all ..._INPUTS: of rectangular cells; in rings `Mesh.rings` numbers more
+PLACE, SHARES_BEFORE = 16, 2  # PLACE and all ..._INPUTS: of rectangular cells; in rings `Mesh.index_numbers` more
 EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _OF_COLOURS = 4
@@ -129,8 +129,7 @@ def known(
     dx, dy = tf.split(middle - axis, 2, 1)
     dx, dy, r = mesh.seen(dx, dy, ring, tf.expand_dims(layer, -1))
     where = place_inputs(dx, dy, r, slope, log_area)
-    in_ring = [tf.one_hot(mesh.indices(place)[1], mesh.rings)] if mesh.rings else []
-    return tf.concat([*told, shares, where, *in_ring], 1), r[:, 0]
+    return tf.concat([*told, shares, where, *mesh.index_inputs(place)], 1), r[:, 0]
 
 
 def planes(hits: Hits, constants: Constants) -> Tensor:

@@ -35,14 +35,15 @@ class Mesh:
     cell in its own layer and the two before, as places, `places` where there is none; `beside` (kinds, places, 4) those
     that share a side with it; `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells;
     `told` are the cells that even cells are told of, in the two layers before, and those that odd cells are, in their
-    own too; `kind` (layers,) counts the layers that have one table. A layer has at most `rings` rings, 0 if cells are
-    rectangular. `mirror` (2, layers, places): the cell that is the image of a cell under a reflection in x, and in y;
-    `turned` (4 * layers, places) under none, that in y, that in x, and both. `folds` says whether showers are reflected
-    in x. In rings they are not: a beam a hundredth of a cell beside the axis hits one sector of the first layers, and
-    not its image. (layers, 2): an axis at a place meets the cell with the indices place * `per_unit` + `middle`,
-    rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its `short_side` (layers,),
-    over that; rings count as squares. An oblong cell consists of squares, each a `step` (layers, 2) further; `weights`
-    (layers, squares) say how much each counts. `precision` is the inverse square of a cell's side over the finest's.
+    own too; `kind` (layers,) counts the layers that have one table. `index_numbers` say which sector and which ring a
+    cell is of, 0 if cells are rectangular. `mirror` (2, layers, places): the cell that is the image of a cell under a
+    reflection in x, and in y; `turned` (4 * layers, places) under none, that in y, that in x, and both. `folds` says
+    whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell beside the axis hits one
+    sector of the first layers, and not its image. (layers, 2): an axis at a place meets the cell with the indices place
+    * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its
+    `short_side` (layers,), over that; rings count as squares. An oblong cell consists of squares, each a `step`
+    (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the inverse square of a
+    cell's side over the finest's.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells.
@@ -51,7 +52,7 @@ class Mesh:
     def __init__(self, geometry: Geometry) -> None:
         self.geometry = geometry
         n, m, self.layers = geometry.shape
-        self.shape, self.places, self.rings = (n, m), n * m, m if geometry.rings else 0
+        self.shape, self.places, self.index_numbers = (n, m), n * m, n + m if geometry.rings else 0
         where, unit = positions(geometry), geometry.cell_mm
         self.exists = where.exists
         self.x, self.y, self.ring = (
@@ -164,6 +165,15 @@ class Mesh:
         """The place of the cell of `layer` (...) that is nearest to indices `met` (..., 2)."""
         first, second = tf.unstack(tf.clip_by_value(met, 0, tf.gather(tf.constant(self.most), layer)), axis=-1)
         return self.place(first, second)
+
+    def index_inputs(self, place: Tensor) -> list[Tensor]:
+        """Which sector and which ring cells (R,) in rings are of, (R, n) and (R, m) with a 1 each; of others nothing.
+
+        A particle on the edge of sectors always hits the same one of them, which its distance alone does not tell.
+        """
+        if not self.geometry.rings:
+            return []
+        return [tf.one_hot(index, number) for index, number in zip(self.indices(place), self.shape, strict=True)]
 
     def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
         """Whether a layer has cells with these indices."""

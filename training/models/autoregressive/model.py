@@ -63,7 +63,7 @@ def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
     layers, labels = mesh.layers, frame.LABEL_INPUTS + more
     offset = totals.number_of_inputs(layers, labels)
     even, odd = (context.context_numbers(layers, odd=odd, more=more) for odd in (False, True))
-    of_met = cells.MET_INPUTS + mesh.rings
+    of_met = cells.MET_INPUTS + mesh.index_numbers
     number = partial(NumberDensity, components=_MIXTURE_OF_DEPOSITS)
     of_cell = partial(CellDensity, width=width, depth=2, components=_MIXTURE_OF_DEPOSITS)
     made = (
@@ -71,8 +71,8 @@ def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
         number("place", offset, width=32),
         number("slope", offset + 1, width=32),
         number("share", even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + of_met, width=width, cases=CASES),
-        of_cell("even", neighbours=cells.EVEN_INPUTS + mesh.rings, contexts=even),
-        of_cell("odd", neighbours=cells.ODD_INPUTS + mesh.rings, contexts=odd),
+        of_cell("even", neighbours=cells.EVEN_INPUTS + mesh.index_numbers, contexts=even),
+        of_cell("odd", neighbours=cells.ODD_INPUTS + mesh.index_numbers, contexts=odd),
         number("even_count", even - context.COUNT_NUMBERS, width=width),
         number("odd_count", odd - context.COUNT_NUMBERS, width=width),
     )

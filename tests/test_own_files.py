@@ -1,0 +1,66 @@
+"""Files that are not calopipe's stay as they are: a command that would replace one refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from commands import refused, run
+from showers import make_file
+
+from calopipe.documents import require_own
+from calopipe.errors import InputError
+from calopipe.grade import load_grade
+from calopipe.verdict import Comparison
+from components import overview
+from training import folder
+from validation.report.page import html
+
+
+def _preprocess(output: Path) -> None:
+    run("--input", make_file(output.parent / "a.h5", events=20), "--output", output)
+
+
+def _note(output: Path) -> None:
+    overview.note(output, {}, output / "run.log")
+
+
+_COMMANDS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "dataset": (_preprocess, "manifest.json"),
+    "training": (lambda output: folder.begin(output, "request", overwrite=True), "training.json"),
+    "model": (lambda output: folder.begin(output, "request", overwrite=True), "card.json"),
+    "verdict": (lambda output: Comparison(output, load_grade("gan"), {}).standing(), "verdict.json"),
+    "report": (lambda output: Comparison(output, load_grade("gan"), {}).standing(), "report.html"),
+    "run": (_note, "run.json"),
+    "page of a run": (_note, "index.html"),
+}
+
+
+@pytest.mark.parametrize("content", [b'{"kind": "mine"}', b"[1, 2]", b"<html>mine</html>", b"", b"\xff\xfe"])
+@pytest.mark.parametrize("what", _COMMANDS)
+def test_a_file_of_another_program_is_not_replaced(tmp_path: Path, what: str, content: bytes) -> None:
+    command, name = _COMMANDS[what]
+    path = tmp_path / "out" / name
+    path.parent.mkdir()
+    path.write_bytes(content)
+    told = refused(path.parent, command=command)
+    assert f"{path}: is not of calopipe" in told
+    assert path.read_bytes() == content
+    assert list(path.parent.iterdir()) == [path]
+    path.unlink()
+    command(path.parent)
+
+
+def test_a_dataset_does_not_go_into_the_folder_of_a_model(tmp_path: Path) -> None:
+    folder.begin(tmp_path / "m", "request", overwrite=False)
+    assert f"{tmp_path / 'm'}: holds a model" in refused(tmp_path / "m", command=_preprocess)
+    assert [path.name for path in (tmp_path / "m").iterdir()] == ["training.json"]
+
+
+def test_pages_and_documents_of_any_version_are_calopipes(tmp_path: Path) -> None:
+    for content in (html("A page", ""), '{"kind": "calopipe.verdict", "schema_version": 999}'):  # type: ignore[arg-type]
+        (tmp_path / "file").write_text(content)
+        require_own(tmp_path / "file", "calopipe.verdict")
+    with pytest.raises(InputError, match="is not of calopipe"):
+        require_own(tmp_path / "file", "calopipe.run")
