@@ -13,7 +13,7 @@ from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
 
-_GENERATOR = b'<meta name="generator" content="calopipe">'  # in all pages
+_GENERATOR = '<meta name="generator" content="calopipe">'  # in all pages, but those of earlier versions
 
 
 class DocumentError(InputError):
@@ -39,20 +39,19 @@ def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any
     return document
 
 
-def require_own(path: Location, *kinds: str) -> None:
-    """Raise InputError if what is at `path` is neither a document of one of `kinds`, of whatever version, nor a page of
-    calopipe: it is another's, and would be replaced.
+def require_own(path: Location, *kinds: str, page: Location | None = None) -> None:
+    """Raise InputError if what is at `path` is no document of one of `kinds`, of whatever version: it is another's, and
+    would be replaced. So would the `page` that is written beside it; a page beside a document of calopipe is its.
     """
-    if not path.is_file():
+    found = path if path.is_file() or page is None else page
+    if not found.is_file():
         return
-    with path.open("rb") as stream:
-        content = stream.read()
     try:
-        own = _GENERATOR in content or json.loads(content)["kind"] in kinds
-    except (KeyError, TypeError, ValueError):
+        own = _GENERATOR in found.read_text() if found == page else json.loads(found.read_text())["kind"] in kinds
+    except (KeyError, TypeError, ValueError, RecursionError):
         own = False
     if not own:
-        raise InputError(f"{path}: is not of calopipe, and would be replaced; move it, or give another --output")
+        raise InputError(f"{found}: is not of calopipe, and would be replaced; move it, or give another --output")
 
 
 @dataclass(frozen=True)

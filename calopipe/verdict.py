@@ -34,6 +34,11 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
     return "accepted" if answers and set(answers) == {"pass"} and not cautions else "inconclusive"
 
 
+def require_own_verdict(output: Location) -> None:
+    """Raise InputError if a verdict in `output` would replace another's files."""
+    require_own(output / VERDICT_FILE, FORM.kind, page=output / REPORT_FILE)
+
+
 def read_verdict(path: Location) -> dict[str, Any]:
     """Read a verdict. InputError: another kind or version, incomplete, or not what its criteria add up to."""
     document = FORM.read(path)
@@ -75,8 +80,7 @@ class Comparison:
 
         InputError: another's files of these names are there.
         """
-        for name in (VERDICT_FILE, REPORT_FILE):
-            require_own(self.output / name, FORM.kind)
+        require_own_verdict(self.output)
         page = self.output / REPORT_FILE
         try:
             document = read_verdict(self.output / VERDICT_FILE)

@@ -12,7 +12,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import Form, require_own
 from calopipe.errors import InputError
-from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, summary_line
+from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, require_own_verdict, summary_line
 from training import folder
 from training.folder import Card
 
@@ -40,10 +40,10 @@ class Part:
 def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
     """Write down in `output` what a run was asked for, and where its log is.
 
-    InputError: another's files are in the place of this, or of the page that `write_index` makes.
+    InputError: another's files are in the place of this, of the page that `write_index` makes, or of the verdict.
     """
-    for name in (_RUN, INDEX_FILE):
-        require_own(output / name, _FORM.kind)
+    require_own(output / _RUN, _FORM.kind, page=output / INDEX_FILE)
+    require_own_verdict(output)
     places = {name: str(storage.location(parameters[name]).absolute()) for name in _PLACES if parameters.get(name)}
     _FORM.write(output / _RUN, {"parameters": {**parameters, **places}, "log": log.name})
 
@@ -178,8 +178,11 @@ def _facts(card: Card) -> dict[str, str]:
 def _epochs(model: storage.Location) -> list[dict[str, str]]:
     """Some epochs of the history that were judged, the last among them, with the losses of the validation split."""
     path = model / folder.HISTORY
-    entries = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    judged = [entry for entry in entries if entry.get("validation")]
+    lines = path.read_text().splitlines() if path.is_file() else []
+    try:
+        judged = [entry for entry in map(json.loads, lines) if entry.get("validation")]
+    except (AttributeError, ValueError):  # damaged, of which a training tells
+        return []
     chosen = judged[:: max(len(judged) // _EPOCHS, 1)]
     chosen += [entry for entry in judged[-1:] if entry not in chosen]
     return [

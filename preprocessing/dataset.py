@@ -90,10 +90,15 @@ def news(files: Sequence[Header], folder: Location) -> str:
 
 def require_own_folder(folder: Location) -> None:
     """Raise InputError if a dataset in `folder` would replace a file that is not a dataset's, or lie in a model's."""
-    if not storage.listing(folder / SHARDS):
+    try:
         require_own(folder / MANIFEST, *_KINDS)
+    except InputError:  # a damaged one is made anew where its shards are
+        receipts = [name for name in storage.listing(folder / SHARDS) if name.endswith(".json")]
+        if not receipts:
+            raise
+        require_own(folder / SHARDS / receipts[0], RECEIPT.kind)
     if (folder / TRAINING).is_file():
-        raise InputError(f"{folder}: holds a model; give the dataset an --output of its own")
+        raise InputError(f"{folder}: holds {TRAINING}, as a model's folder does; give another --output")
 
 
 def require_dataset(folder: Location, fingerprint: str) -> None:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 
-_IN_PROCESS = "FnApiRunner"
+_IN_PROCESS = "FnApiRunner"  # Beam's DirectRunner comes to the same
 _PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
 
@@ -105,7 +105,9 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
 
                 runner = DaskRunner()
             known, given = (options.get_all_options(retain_unknown_options=each) for each in (False, True))
-            if chosen.runner == _IN_PROCESS and (unknown := sorted(set(given) - set(known))):
+            if chosen.runner.rpartition(".")[2] in {_IN_PROCESS, "DirectRunner"} and (
+                unknown := sorted(set(given) - set(known))
+            ):
                 raise ValueError(f"no option of Beam is called {unknown[0]}")
             return beam.Pipeline(runner=runner, options=options)
     except (ValueError, SystemExit) as error:

@@ -127,6 +127,7 @@ _WRONG_TOML = {
     "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected 1 to 10000"),
     "count past memory": (_UNIT + _LAYER + "count = 1000000000\n", "count is 1000000000, expected 1 to 10000"),
     "thin": (_UNIT + _LAYER + "materials_mm = { W = 2.5, Si = 1.6 }\n", "pitch_mm is 4, but its materials are 4.1 mm"),
+    "negative pitch": (_UNIT + _LAYER.replace("pitch_mm = 4", "pitch_mm = -4"), "a layer of -4 mm and"),
     "rings and cells": (_UNIT + _LAYER + "r_edges_mm = [0, 1]\nangles = 1\n", "a layer of rings has cell_mm, cells"),
     "rings without angles": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nr_edges_mm = [0, 1]\n", "angles is missing"),
     "angles without rings": (_UNIT + "[[layers]]\npitch_mm = 1\nx0 = 1\nangles = 1\n", "r_edges_mm is missing"),

@@ -34,10 +34,13 @@ _COMMANDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "report": (lambda output: Comparison(output, load_grade("gan"), {}).standing(), "report.html"),
     "run": (_note, "run.json"),
     "page of a run": (_note, "index.html"),
+    "verdict of a run": (_note, "verdict.json"),
 }
 
 
-@pytest.mark.parametrize("content", [b'{"kind": "mine"}', b"[1, 2]", b"<html>mine</html>", b"", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "content", [b'{"kind": "mine"}', b"[1, 2]", b"<html>mine</html>", b"", b"\xff\xfe", b"[" * 100_000]
+)
 @pytest.mark.parametrize("what", _COMMANDS)
 def test_a_file_of_another_program_is_not_replaced(tmp_path: Path, what: str, content: bytes) -> None:
     command, name = _COMMANDS[what]
@@ -54,13 +57,33 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path: Path, what: str, co
 
 def test_a_dataset_does_not_go_into_the_folder_of_a_model(tmp_path: Path) -> None:
     folder.begin(tmp_path / "m", "request", overwrite=False)
-    assert f"{tmp_path / 'm'}: holds a model" in refused(tmp_path / "m", command=_preprocess)
+    assert f"{tmp_path / 'm'}: holds training.json" in refused(tmp_path / "m", command=_preprocess)
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["training.json"]
 
 
-def test_pages_and_documents_of_any_version_are_calopipes(tmp_path: Path) -> None:
-    for content in (html("A page", ""), '{"kind": "calopipe.verdict", "schema_version": 999}'):  # type: ignore[arg-type]
-        (tmp_path / "file").write_text(content)
-        require_own(tmp_path / "file", "calopipe.verdict")
-    with pytest.raises(InputError, match="is not of calopipe"):
-        require_own(tmp_path / "file", "calopipe.run")
+def test_files_of_another_program_in_shards_keep_the_manifest_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "out/shards").mkdir(parents=True)
+    for name in ("manifest.json", "shards/a.json"):
+        (tmp_path / "out" / name).write_text('{"kind": "mine"}')
+    assert "shards/a.json: is not of calopipe" in refused(tmp_path / "out", command=_preprocess)
+
+
+def test_a_damaged_manifest_is_made_anew_beside_its_shards(tmp_path: Path) -> None:
+    _preprocess(tmp_path / "out")
+    before = (tmp_path / "out/manifest.json").read_bytes()
+    (tmp_path / "out/manifest.json").write_bytes(before[:99])
+    _preprocess(tmp_path / "out")
+    assert (tmp_path / "out/manifest.json").read_bytes() == before
+
+
+def test_documents_of_any_version_are_calopipes_and_the_pages_beside_them(tmp_path: Path) -> None:
+    document, page = tmp_path / "a.json", tmp_path / "a.html"
+    page.write_text(html("A page", ""))  # type: ignore[arg-type]
+    require_own(document, "calopipe.verdict", page=page)
+    page.write_text("<html>as earlier versions made it</html>")
+    with pytest.raises(InputError, match=r"a\.html: is not of calopipe"):
+        require_own(document, "calopipe.verdict", page=page)
+    document.write_text('{"kind": "calopipe.verdict", "schema_version": 999}')
+    require_own(document, "calopipe.verdict", page=page)
+    with pytest.raises(InputError, match=r"a\.json: is not of calopipe"):
+        require_own(document, "calopipe.run", page=page)

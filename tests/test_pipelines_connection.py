@@ -46,7 +46,7 @@ def test_options_come_before_the_environment(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_folder_that_is_not_there_is_not_looked_for_on_a_cluster() -> None:
-    with pytest.raises(InputError, match="status runs/nowhere: no such folder; check the path"):
+    with pytest.raises(InputError, match="status runs/nowhere: no folder of a run; check the path"):
         submit.main(["status", "runs/nowhere"])
 
 

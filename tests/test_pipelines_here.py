@@ -133,3 +133,5 @@ def test_of_many_epochs_some_are_shown_and_the_last(tmp_path: Path, judged: int,
     assert [row["Step"] for row in rows] == [f"{1000 * number:,}" for number in epochs]
     assert {row["ecal"] for row in rows} <= {"0.1235"}
     assert overview._epochs(tmp_path / "nowhere") == []
+    (tmp_path / "history.jsonl").write_text("\n".join([*lines, '{"epoch": 9']))
+    assert overview._epochs(tmp_path) == []

@@ -280,7 +280,7 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
     ("more", "told"),
     [
         (("--batch", "5000"), "too few for one batch of 5000"),
-        (("--output", "DATASET"), "holds a dataset"),
+        (("--output", "DATASET"), "holds manifest.json, as a dataset's folder does"),
         (("--config", "3dgan"), "(17, 17, 5) cells, the model 3dgan is for (51, 51, 25); choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
         (("--strategy", "tpu"), "finds no TPU in this machine"),

@@ -107,7 +107,7 @@ def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
     config.check_labels(LabelRange.from_json(manifest.valid_range))
     steps_per_epoch(manifest, "train", config.batch)
     if (output / MANIFEST).exists():
-        raise InputError(f"{output}: holds a dataset; give the model an --output of its own")
+        raise InputError(f"{output}: holds {MANIFEST}, as a dataset's folder does; give another --output")
     return manifest
 
 

@@ -26,7 +26,7 @@ from calopipe.showers.layouts import GEOMETRY
 _FILE = ".toml"
 _KNOWN = Path(__file__).with_name("challenge")  # files of calorimeters that have names
 _MOST_LAYERS = 10_000  # that are alike
-_THINNER = 1e-6  # of a pitch: a layer's materials fill it but for rounding
+_THINNER = 1e-3  # of a pitch: a layer's materials fill it but for rounding
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
@@ -145,7 +145,7 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
     # either stands for itself where both are given: layers have gaps, and materials that are not listed
     made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
     pitch, x0 = (_number(made | dict(table) if thick else table, name) for name in made)
-    if pitch < made["pitch_mm"] * (1 - _THINNER):
+    if thick and pitch < made["pitch_mm"] * (1 - _THINNER):
         raise InputError(f"pitch_mm is {pitch:g}, but its materials are {made['pitch_mm']:g} mm thick together")
     if "r_edges_mm" in table or "angles" in table:
         _require_known(table, [name for name in names if not name.startswith("cell")], "a layer of rings")
@@ -192,7 +192,8 @@ def geometry_of(
     than what is known of its number of voxels.
     """
     given, values = split_values(text)
-    stated = {name: _stated(name, attributes[name]) for name in _VALUES if name in attributes}
+    asked = () if given else ("file_unit_gev",) if GEOMETRY in attributes else _VALUES
+    stated = {name: _stated(name, attributes[name]) for name in asked if name in attributes and name not in values}
     try:
         described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
     except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
@@ -205,7 +206,7 @@ def geometry_of(
         if len(cells) == 3:
             return with_values(replace(REFERENCE_GEOMETRY, shape=cells), stated | values), missing, "reference's"
     geometry = given or described or _known_of(cells[0])
-    unit = {"file_unit_gev": stated["file_unit_gev"]} if "file_unit_gev" in stated and not given else {}
+    unit = {name: number for name, number in stated.items() if name == "file_unit_gev"}
     expected = (geometry.voxels,) if len(cells) == 1 else geometry.shape
     if cells != expected:
         raise BadFileError(
@@ -215,11 +216,17 @@ def geometry_of(
 
 
 def _stated(name: str, value: Any) -> float:
-    """The number that the attribute `name` states, also as an array of one. BadFileError."""
-    numbers = np.asarray(value)
-    number = float(numbers.item()) if numbers.size == 1 and numbers.dtype.kind in "iuf" else math.nan
+    """The number that the attribute `name` states, also as an array of one or as text. BadFileError."""
+    stated = np.asarray(value)
+    try:
+        number = float(stated.item())
+    except (TypeError, ValueError):
+        number = math.nan
     if not 0 < number < math.inf:
-        raise BadFileError(f"its attribute {name} is {value!r}, expected a number above 0; correct it")
+        told = f"{stated.tolist()!r:.60}"
+        raise BadFileError(
+            f"its attribute {name} is {told}, expected a number above 0; correct it, or give --geometry {name}=NUMBER"
+        )
     return number
 
 

@@ -75,7 +75,7 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
   values_.resize(kRows * inputs);
   which_.resize(inputs);
   for (std::size_t block = 0; block < blocks; ++block) {
-    used_.assign(inputs, false);
+    used_.assign(inputs, 0.0f);
     for (std::size_t r = 0; r < kRows; ++r) {  // the last block repeats its last cell
       const std::size_t cell = std::min(block * kRows + r, places.size() - 1);
       const int place = places[cell];
@@ -84,12 +84,12 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
       where[cell] = frame.seen(place);
       shares_before(frame, images, place, own + neighbours);
       frame.place_numbers(place, where[cell], own + neighbours + kSharesBefore);
-      for (std::size_t k = 0; k < inputs; ++k) used_[k] = used_[k] || own[k] != 0;
+      for (std::size_t k = 0; k < inputs; ++k) used_[k] += std::abs(own[k]);
     }
     int count = 0;
     for (std::size_t k = 0; k < inputs; ++k) {
       which_[size(count)] = static_cast<int>(k);
-      count += used_[k];
+      count += used_[k] != 0;
     }
     features(density.cell_in, density.hidden, shared_.data(), which_.data(), count, values_.data(),
              features_.data() + block * kRows * wide_);

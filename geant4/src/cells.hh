@@ -39,8 +39,8 @@ class Cells {
   std::size_t wide_ = 0;
   Numbers features_, shared_, scratch_;
   Numbers values_;          // what is known of a block of cells (kRows, inputs)
-  std::vector<bool> used_;  // whether an input is not 0 for some of them
-  std::vector<int> which_;  // inputs are
+  Numbers used_;            // the sum of the magnitudes of each input over the block
+  std::vector<int> which_;  // inputs are not 0 in all cells of the block
 };
 
 }  // namespace calopipe

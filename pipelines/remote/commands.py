@@ -136,7 +136,7 @@ def status(options: argparse.Namespace) -> None:
             _show_here(place, wait=options.wait)
             return
         if "/" in options.run:
-            raise InputError(f"status {options.run}: no such folder; check the path, or give the id of a run")
+            raise InputError(f"status {options.run}: no folder of a run; check the path, or give the id of a run")
     elif options.wait:
         raise InputError("status --wait: which run? give its id")
     from pipelines.remote import runs  # noqa: PLC0415
