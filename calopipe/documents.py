@@ -40,8 +40,10 @@ def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any
 
 
 def require_own(path: Location, *kinds: str, page: Location | None = None) -> None:
-    """Raise InputError if what is at `path` is no document of one of `kinds`, of whatever version: it is another's, and
-    would be replaced. So would the `page` that is written beside it; a page beside a document of calopipe is its.
+    """Raise InputError if another program's file is at `path`, which would be replaced: no document of these `kinds`.
+
+    The version does not count. Nor may the `page` beside it be of another program. Beside a document of these kinds it
+    is calopipe's; alone it must say so.
     """
     found = path if path.is_file() or page is None else page
     if not found.is_file():

@@ -211,7 +211,7 @@ _SHARE = "expected a share"
         ("--beam-option =", "--beam-option =: expected"),
         ("--beam-option runner=No", "Beam does not take --runner=No"),
         ("--beam-option direct_num_wrokers=2", "no option of Beam is called direct_num_wrokers"),
-        ("--beam-option runner=DirectRunner --beam-option wrokers=2", "no option of Beam is called wrokers"),
+        ("--beam-option runner=DirectRunner --beam-option nosuch=2", "no option of Beam is called nosuch"),
         ("--workers 0", "--workers is 0"),
         ("--split-file test=b*", "matches none of the 1 input"),
         ("--max-bad-events 2", f"--max-bad-events is 2.0, {_SHARE}"),
