@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
 
 
-_IN_PROCESS = "FnApiRunner"  # Beam's DirectRunner comes to the same
+_IN_PROCESS = ("fnapirunner", "directrunner")
 _PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
 
@@ -98,17 +98,15 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
             options = PipelineOptions(list(beam_options))
             chosen = options.view_as(StandardOptions)
             # DirectRunner would look for a Go binary to download; the runner in this process needs none.
-            chosen.runner = chosen.runner or _IN_PROCESS
-            runner = None
-            if chosen.runner.rpartition(".")[2].lower() == "daskrunner":  # which Beam knows by its module alone
+            chosen.runner = chosen.runner or "FnApiRunner"
+            runner, name = None, chosen.runner.rpartition(".")[2].lower()
+            if name == "daskrunner":  # which Beam knows by its module alone
                 from preprocessing.on_dask import DaskRunner  # noqa: PLC0415
 
                 runner = DaskRunner()
-            known, given = (options.get_all_options(retain_unknown_options=each) for each in (False, True))
-            if chosen.runner.rpartition(".")[2] in {_IN_PROCESS, "DirectRunner"} and (
-                unknown := sorted(set(given) - set(known))
-            ):
-                raise ValueError(f"no option of Beam is called {unknown[0]}")
+            known, given = (set(options.get_all_options(retain_unknown_options=each)) for each in (False, True))
+            if name in _IN_PROCESS and (unknown := given - known):
+                raise ValueError(f"no option of Beam is called {min(unknown)}")
             return beam.Pipeline(runner=runner, options=options)
     except (ValueError, SystemExit) as error:
         reason = usage.getvalue().strip().rpartition("error: ")[2] or error
