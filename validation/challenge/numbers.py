@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ from validation.challenge.published import published
 from validation.measure.sets import ShowerSet
 from validation.statistics.distances import distances
 
+_MEV = 1e3
 _LABELS = {
     "total": "Energy in all cells over the incident energy",
     "layer": "Energy of a layer",
@@ -75,61 +76,60 @@ def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[st
     document: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
     showers = min(len(reference), len(candidate))
     if reference.geometry.rings:
-        measured = _Measured(reference, candidate)
-        counts = {name: len(vectors) for name, vectors in measured.vectors.items()}
+        histograms, vectors = _measured(reference, candidate)
+        counts = {name: len(rows) for name, rows in vectors.items()}
         showers = min(counts.values())
         document |= {
             "skipped": None,
             "showers": counts,
-            "separations": measured.separations(),
-            **(distances(*measured.vectors.values()) or {"fpd": None, "kpd": None}),
+            "separations": _separations(histograms),
+            **(distances(*vectors.values()) or {"fpd": None, "kpd": None}),
         }
     return document | {"published": published(reference.geometry, showers)}
 
 
-class _Measured:
-    """Histograms and features of Monte Carlo, of its even and odd showers, and of the candidate."""
+def _measured(reference: ShowerSet, candidate: ShowerSet) -> tuple[dict[str, Histograms], dict[str, Array]]:
+    """Histograms of Monte Carlo, of its even and odd showers, and of the candidate; features (N, f) of both sets."""
+    largest_layer, largest_cell = np.zeros(reference.geometry.shape[2]), 0.0
+    for piece, cells in features(reference, "largest energies"):
+        largest_layer = np.maximum(largest_layer, piece.layer_mev.max(axis=0))
+        largest_cell = max(largest_cell, float(cells.max()))
+    names = ("reference", "even", "odd", "candidate")
+    filled = {name: Histograms(reference.geometry, largest_layer, largest_cell) for name in names}
+    of_reference = _fill(reference, filled["reference"], filled["even"], filled["odd"])
+    of_candidate = _fill(candidate, filled["candidate"])
+    return filled, {"reference": of_reference, "candidate": of_candidate}
 
-    def __init__(self, reference: ShowerSet, candidate: ShowerSet) -> None:
-        largest_layer, largest_cell = np.zeros(reference.geometry.shape[2]), 0.0
-        for piece, cells in features(reference, "largest energies"):
-            largest_layer = np.maximum(largest_layer, piece.layer_mev.max(axis=0))
-            largest_cell = max(largest_cell, float(cells.max()))
-        names = ("reference", "even", "odd", "candidate")
-        self.histograms = {name: Histograms(reference.geometry, largest_layer, largest_cell) for name in names}
-        of_reference = self._filled("reference", reference, ("even", "odd"))
-        of_candidate = self._filled("candidate", candidate)
-        self.vectors = {"reference": of_reference, "candidate": of_candidate}
 
-    def _filled(self, name: str, showers: ShowerSet, parts: Sequence[str] = ()) -> Array:
-        """The features of a set (N, f), which is filled into its histograms; showers go to its `parts` in turns."""
-        vectors, count = np.empty((0, 0)), 0
-        for piece, cells in features(showers):
-            vector = piece.vector()
-            if not count:
-                vectors = stored(len(showers), vector.shape[1])
-            vectors[count : count + len(vector)] = vector
-            self.histograms[name].add(piece, cells)
-            for turn, part in enumerate(parts):
-                rows = slice((turn - count) % len(parts), None, len(parts))
-                self.histograms[part].add(piece[rows], cells[rows])
-            count += len(vector)
-        return vectors[:count]
+def _fill(showers: ShowerSet, whole: Histograms, *parts: Histograms) -> Array:
+    """Fill the histograms of a `whole` set, and of its `parts`, to which showers go in turns; its features (N, f)."""
+    vectors, count = np.empty((0, 0)), 0
+    for piece, cells in features(showers):
+        vector = piece.vector()
+        if not count:
+            vectors = _stored(len(showers), vector.shape[1])
+        vectors[count : count + len(vector)] = vector
+        whole.add(piece, cells)
+        for turn, part in enumerate(parts):
+            rows = slice((turn - count) % len(parts), None, len(parts))
+            part.add(piece[rows], cells[rows])
+        count += len(vector)
+    return vectors[:count]
 
-    def separations(self) -> dict[str, Any]:
-        of_each = self.histograms
-        values = separations(of_each["reference"], of_each["candidate"])
-        own = separations(of_each["even"], of_each["odd"])
-        return {
-            name: {
-                "label": label,
-                "value": _mean(values[name]),
-                "own": _mean(own[name]),
-                "largest": finite(np.nanmax(values[name])) if np.isfinite(values[name]).any() else None,
-                "each": [finite(value) for value in values[name]],
-            }
-            for name, label in _LABELS.items()
+
+def _separations(of_each: dict[str, Histograms]) -> dict[str, Any]:
+    values = separations(of_each["reference"], of_each["candidate"])
+    own = separations(of_each["even"], of_each["odd"])
+    return {
+        name: {
+            "label": label,
+            "value": _mean(values[name]),
+            "own": _mean(own[name]),
+            "largest": finite(np.nanmax(values[name])) if np.isfinite(values[name]).any() else None,
+            "each": [finite(value) for value in values[name]],
         }
+        for name, label in _LABELS.items()
+    }
 
 
 def _mean(values: list[float]) -> float | None:
@@ -138,10 +138,7 @@ def _mean(values: list[float]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-_MEV = 1e3
-
-
-def stored(rows: int, columns: int) -> Array:
+def _stored(rows: int, columns: int) -> Array:
     """Zeros (rows, columns) in a temporary file, gone once the array is."""
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float64, shape=(rows, columns))

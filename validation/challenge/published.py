@@ -22,34 +22,29 @@ _WHEN = (
 )
 
 
-def dataset_of(geometry: Geometry) -> str | None:
-    """The dataset of the challenge whose cells these are, if they are one's."""
-    cells = [(layer.cells, layer.r_edges_mm) for layer in geometry.layers]
-    return next(
-        (name for name, grid in known().items() if [(layer.cells, layer.r_edges_mm) for layer in grid.layers] == cells),
-        None,
-    )
-
-
 def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     """The published values of this grid, none where there are none; with what stands against a comparison.
 
     `showers` is the size of the smaller set. Times are those of batches of 1, 100 and 10,000, None where unknown.
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    name = dataset_of(geometry)
-    dataset = next((entry for entry in document["dataset"] if entry["name"] == name), None)
+    of_these_cells = (entry for entry in document["dataset"] if _cells(known()[entry["name"]]) == _cells(geometry))
+    dataset = next(of_these_cells, None)
     against = [] if dataset else ["the cells are not those of a dataset of the challenge"]
     if dataset and showers < dataset["showers"]:
         against.append(f"the smaller set has {showers:,} showers, not {dataset['showers']:,}")
     return {
         "date": document["date"],
-        "dataset": name,
+        "dataset": dataset["name"] if dataset else None,
         "source": document["source"],
         "rows": _rows(dataset),
         "when": _WHEN.format(showers=dataset["showers"]) if dataset else None,
         "against": against,
     }
+
+
+def _cells(geometry: Geometry) -> list[tuple[object, ...]]:
+    return [(layer.cells, layer.r_edges_mm) for layer in geometry.layers]
 
 
 def _rows(dataset: dict[str, Any] | None) -> list[dict[str, Any]]:
