@@ -47,7 +47,4 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array
 def _before(geometry: Geometry) -> Index:
     """The cell of the layer before in which the middle of each cell lies, (layers, places); -1 where there is none."""
     n, m, layers = geometry.shape
-    places = np.full((layers, n * m), -1)
-    for layer in range(1, layers):
-        places[layer] = nearest(geometry, layer, layer - 1)
-    return places
+    return np.stack([np.full(n * m, -1), *(nearest(geometry, layer, layer - 1) for layer in range(1, layers))])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array, FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry, Index
 from calopipe.showers.positions import place_at, positions
 from validation.measure.edges import lateral_edges_mm
 from validation.measure.observables import Observables
@@ -53,21 +53,16 @@ def _views(shower: npt.NDArray[Any], geometry: Geometry) -> tuple[FloatArray, Fl
     if not geometry.layers:
         return shower.sum(axis=0), shower.sum(axis=2)
     cells = shower.reshape(-1, shower.shape[2]).T  # (layers, places)
-    shares = lateral_shares(geometry)[1].tocoo()
-    layer, bins = shares.row // cells.shape[1], shares.shape[1]
-    side = np.bincount(
-        shares.col * len(cells) + layer,
-        weights=shares.data * cells.reshape(-1)[shares.row],
-        minlength=bins * len(cells),
-    )
+    along_y, places = lateral_shares(geometry)[1].T, cells.shape[1]  # (bins, layers * places)
+    side = [along_y[:, k * places : (k + 1) * places] @ layer for k, layer in enumerate(cells)]
     place, share = _raster(geometry)
     front = (np.take_along_axis(cells, place, axis=1) * share).sum(axis=0)
     x, y = views_mm(geometry)[1]
-    return side.reshape(bins, -1).astype(np.float32), front.reshape(len(x) - 1, len(y) - 1).astype(np.float32)
+    return np.stack(side, axis=1).astype(np.float32), front.reshape(len(x) - 1, len(y) - 1).astype(np.float32)
 
 
 @lru_cache(maxsize=2)
-def _raster(geometry: Geometry) -> tuple[npt.NDArray[np.intp], Array]:
+def _raster(geometry: Geometry) -> tuple[Index, Array]:
     """The cell in each layer at each place (layers, x * y) seen from the front, and what share of it is seen there."""
     edges = views_mm(geometry)[1]
     x, y = np.meshgrid(*((ends[1:] + ends[:-1]) / 2 for ends in edges), indexing="ij")
