@@ -223,24 +223,25 @@ def table(events: int = 200, seed: int = 0) -> Observables:
 
 def test_showers_that_do_not_follow_the_energy() -> None:
     mine = table(3_000)
-    assert faults.no_rise_with_energy(mine, mine) is None
+    assert faults.no_rise_with_energy(mine, mine) == []
     shuffled = np.random.default_rng(0).permutation(3_000)
-    assert faults.no_rise_with_energy(mine, replace(mine, scalars=mine.scalars[shuffled])) is not None
+    assert faults.no_rise_with_energy(mine, replace(mine, scalars=mine.scalars[shuffled]))
     falling = replace(mine, energy_gev=300 - mine.energy_gev)
-    assert (faults.no_rise_with_energy(mine, falling) or {})["name"] == "Visible energy does not rise with E"
+    (fault,) = faults.no_rise_with_energy(mine, falling)
+    assert fault["name"] == "Visible energy does not rise with E"
     visible = mine.column("visible_gev")
     for share, faulty in ((0.08, True), (0.12, False)):  # of the slope, which is known to a hundredth
         flat = replace(mine, scalars=mine.scalars.copy())
         flat.column("visible_gev")[:] = visible.mean() + share * (visible - visible.mean())
-        assert (faults.no_rise_with_energy(mine, flat) is not None) == faulty
+        assert bool(faults.no_rise_with_energy(mine, flat)) == faulty
     few = table(20)
     noisy = replace(few, scalars=few.scalars.copy())
     noisy.column("visible_gev")[:] *= np.random.default_rng(1).uniform(0.3, 3, 20)  # whose slope is not known
-    assert faults.no_rise_with_energy(mine, noisy) is None
+    assert faults.no_rise_with_energy(mine, noisy) == []
     one_energy = replace(mine, energy_gev=np.full(3_000, 100.0))
-    assert faults.no_rise_with_energy(one_energy, one_energy) is None
-    assert faults.no_rise_with_energy(mine, falling[:9]) is None  # too few for a slope
-    fault = faults.no_rise_with_energy(mine, falling[:10]) or {}
+    assert faults.no_rise_with_energy(one_energy, one_energy) == []
+    assert faults.no_rise_with_energy(mine, falling[:9]) == []  # too few for a slope
+    (fault,) = faults.no_rise_with_energy(mine, falling[:10])
     assert fault["count"] == 10
     for name, rows in (("slope", falling[:10]), ("Monte Carlo", mine)):
         fit = stats.linregress(rows.energy_gev, rows.column("visible_gev"))
@@ -254,12 +255,12 @@ def test_empty_showers_fail_when_significantly_more_than_in_monte_carlo() -> Non
     many.column("hits")[:10] = 0
     # how often all that are empty would be of one set of two of 200 by chance
     assert math.comb(200, 9) / math.comb(400, 9) > 1e-3 > math.comb(200, 10) / math.comb(400, 10)
-    assert faults.too_many_empty(mine, some) is None
-    fault = faults.too_many_empty(mine, many) or {}
+    assert faults.too_many_empty(mine, some) == []
+    (fault,) = faults.too_many_empty(mine, many)
     assert fault["count"] == 10
     assert fault["detail"].startswith("10 of 200 showers")
     assert fault["detail"].endswith("in Monte Carlo 0 of 200")
-    assert faults.too_many_empty(many, some) is None  # fewer are no fault
+    assert faults.too_many_empty(many, some) == []  # fewer are no fault
 
 
 def test_the_same_shower_twice() -> None:
@@ -268,20 +269,20 @@ def test_the_same_shower_twice() -> None:
 
     cells = make_showers(events=20).cells
     other = digests(make_showers(events=20, seed=1).cells)
-    assert faults.repeated(digests(cells)) is None
-    assert faults.copied(digests(cells), other, "x") is None
-    repeated = faults.repeated(digests(np.concatenate([cells, cells[:3]]))) or {}
+    assert faults.repeated(digests(cells)) == []
+    assert faults.copied(digests(cells), other, "x") == []
+    (repeated,) = faults.repeated(digests(np.concatenate([cells, cells[:3]])))
     assert repeated["count"] == 3
     assert repeated["detail"].startswith("3 of 23 showers")
-    copied = faults.copied(digests(np.concatenate([cells[:2], cells[:1]])), digests(cells), "x") or {}
+    (copied,) = faults.copied(digests(np.concatenate([cells[:2], cells[:1]])), digests(cells), "x")
     assert (copied["count"], copied["detail"].startswith("3 of 3 showers")) == (3, True)
-    bad = faults.bad_cells(2, "event 7 of a.h5", 1_500) or {}
+    (bad,) = faults.bad_cells(2, "event 7 of a.h5", 1_500)
     assert (bad["count"], bad["detail"].startswith("2 of 1,500 showers")) == (2, True)
     assert bad["detail"].endswith("the first is event 7 of a.h5")
-    assert faults.bad_cells(0, "", 1_500) is None
-    assert (faults.copied(digests(cells), digests(cells[5:7]), "x") or {})["count"] == 2
+    assert faults.bad_cells(0, "", 1_500) == []
+    assert faults.copied(digests(cells), digests(cells[5:7]), "x")[0]["count"] == 2
     moved = np.roll(cells, 1, axis=1)  # the same deposits elsewhere
-    assert faults.copied(digests(moved), digests(cells), "x") is None
+    assert faults.copied(digests(moved), digests(cells), "x") == []
 
 
 def test_a_verdict_that_contradicts_itself_is_not_read(tmp_path: Path) -> None:

@@ -170,8 +170,8 @@ class Judgement:
     compared: Tables
     measurements: list[Measurement]
     criteria: list[Criterion]
-    hard_failures: list[dict[str, Any]]
-    cautions: list[dict[str, Any]]
+    hard_failures: faults.Findings
+    cautions: faults.Findings
 
     @classmethod
     def of(
@@ -189,23 +189,17 @@ class Judgement:
         compared = _without_empty(rows, candidate.table, per_event)
         rng = np.random.default_rng(seed)
         measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng)
-        failures = (
-            faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
-            faults.too_many_empty(reference.table, candidate.table),
-            faults.no_rise_with_energy(*(thinned(side, SAMPLE_SHOWERS, rng) for side in compared[:2])),
-            faults.repeated(candidate.digests),
-        )
-        cautions = (
-            faults.copied(candidate.digests, reference.digests, "Showers of the reference"),
-            faults.repeated(reference.digests, "The same shower twice in Monte Carlo"),
-        )
-        return cls(
-            compared,
-            measurements,
-            judge_all(measurements),
-            [failure for failure in failures if failure],
-            [caution for caution in cautions if caution],
-        )
+        failures = [
+            *faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
+            *faults.too_many_empty(reference.table, candidate.table),
+            *faults.no_rise_with_energy(*(thinned(side, SAMPLE_SHOWERS, rng) for side in compared[:2])),
+            *faults.repeated(candidate.digests),
+        ]
+        cautions = [
+            *faults.copied(candidate.digests, reference.digests, "Showers of the reference"),
+            *faults.repeated(reference.digests, "The same shower twice in Monte Carlo"),
+        ]
+        return cls(compared, measurements, judge_all(measurements), failures, cautions)
 
     @property
     def verdict(self) -> str:

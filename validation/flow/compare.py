@@ -21,6 +21,7 @@ from validation.flow.measured import Measured, measure
 from validation.flow.pairs import Pair, floor_frames, pair_of
 from validation.flow.report import page
 from validation.judge.answers import Measurement, judge_all, scalars
+from validation.judge.faults import Findings, finding
 from validation.statistics.estimates import Estimate
 
 _FIELD = "flow"  # the folder of its grades
@@ -118,15 +119,15 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
     return measured
 
 
-def _cautions(candidates: Sequence[FlowFile]) -> list[dict[str, Any]]:
+def _cautions(candidates: Sequence[FlowFile]) -> Findings:
     """What forbids to accept the roll-outs, whatever the criteria say."""
     count = sum(candidate.start_seen for candidate in candidates)
     detail = f"{count} of {len(candidates)} roll-outs start from a simulation that their model was trained on"
-    return [{"name": "Training simulations", "count": count, "detail": detail}] if count else []
+    return finding("Training simulations", count, detail)
 
 
 def _judged(
-    measured: Sequence[Measured], floors: Sequence[Measured], grade: Grade, cautions: list[dict[str, Any]]
+    measured: Sequence[Measured], floors: Sequence[Measured], grade: Grade, cautions: Findings
 ) -> dict[str, Any]:
     limit = grade.tolerance["relative_l2"]
     measurements = [

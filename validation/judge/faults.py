@@ -12,43 +12,45 @@ from scipy import stats
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows
 
+Findings = list[dict[str, Any]]  # as documents hold hard failures and cautions
+
 SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
 _LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
 
 
-def bad_cells(count: int, first: str, total: int) -> dict[str, Any] | None:
+def bad_cells(count: int, first: str, total: int) -> Findings:
     """Showers of the candidate with a cell that is not a number, infinite or negative; `first` says where one is."""
     detail = f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}"
-    return _finding("NaN or negative cells", count, detail)
+    return finding("NaN or negative cells", count, detail)
 
 
-def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> dict[str, Any] | None:
+def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> Findings:
     """The same shower twice in a set, by digests of showers with energy.
 
     A failure of a candidate, and a caution of Monte Carlo, whose errors are then larger than they look.
     """
     count = len(showers) - len(np.unique(showers))
-    return _finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
+    return finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
-def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> dict[str, Any] | None:
+def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> Findings:
     """Showers that are among `other`, cell for cell; `what` says which are among which.
 
     A caution, not a failure: to compare a file with itself is a useful check, but says nothing of a generator.
     """
     count = int(np.isin(showers, other).sum())
-    return _finding(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
+    return finding(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
 
 
-def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
+def too_many_empty(reference: Rows, candidate: Rows) -> Findings:
     """Showers without a hit, or that deposit no more than the cut, significantly more often than in Monte Carlo
     (Fisher's exact test).
     """
     counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
-        return None
+        return []
     (empty, _), (expected, _) = counts
-    return _finding(
+    return finding(
         "Empty showers",
         empty,
         f"{empty:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
@@ -56,7 +58,7 @@ def too_many_empty(reference: Rows, candidate: Rows) -> dict[str, Any] | None:
     )
 
 
-def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[str, Any] | None:
+def no_rise_with_energy(reference: Observables, candidate: Observables) -> Findings:
     """The slope of the visible energy against E is significantly below a tenth of Monte Carlo's.
 
     Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
@@ -64,8 +66,8 @@ def no_rise_with_energy(reference: Observables, candidate: Observables) -> dict[
     (expected, error), (slope, uncertainty) = _slope(reference), _slope(candidate)
     reach = float(stats.norm.isf(SIGNIFICANCE))
     if not expected > reach * error or not slope + reach * uncertainty < _LEAST_SLOPE * expected:
-        return None
-    return _finding(
+        return []
+    return finding(
         "Visible energy does not rise with E",
         len(candidate),
         f"slope {slope:.3g} ± {uncertainty:.2g}, Monte Carlo {expected:.3g} ± {error:.2g}",
@@ -81,5 +83,6 @@ def _slope(table: Observables) -> tuple[float, float]:
     return float(line.slope), float(line.stderr)
 
 
-def _finding(name: str, count: int, detail: str) -> dict[str, Any] | None:
-    return {"name": name, "count": count, "detail": detail} if count else None
+def finding(name: str, count: int, detail: str) -> Findings:
+    """One, or none where it counts nothing."""
+    return [{"name": name, "count": count, "detail": detail}] if count else []

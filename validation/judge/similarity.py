@@ -60,7 +60,7 @@ def figure_of_merit(compared: Tables) -> dict[str, Any]:
 
 def memorised(
     learned: Measured, reference: Digests, candidate: Digests, some: Samples, *, rng: np.random.Generator
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+) -> tuple[dict[str, Any], faults.Findings]:
     """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
 
     Exact copies are sought among all showers, by their digests `reference` and `candidate`; near ones in samples. It
@@ -70,8 +70,8 @@ def memorised(
     copies = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
     section = copies | {"training": len(training)}
     cautions = [
-        faults.copied(candidate, learned.digests, "Showers of the training set"),
-        faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
+        *faults.copied(candidate, learned.digests, "Showers of the training set"),
+        *faults.copied(reference, learned.digests, "Monte Carlo that is in the training set"),
     ]
     if copies["copied"]:
         detail = (
@@ -79,8 +79,8 @@ def memorised(
             f"{100 * copies['expected']:.1f} % of Monte Carlo's (p = {copies['p_value']:.1g})"
         )
         count = round(copies["share"] * len(some.candidate))
-        cautions.append({"name": "Training showers repeated", "count": count, "detail": detail})
-    return section, [caution for caution in cautions if caution]
+        cautions += faults.finding("Training showers repeated", count, detail)
+    return section, cautions
 
 
 def _shares(table: Observables) -> FloatArray:
