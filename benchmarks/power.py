@@ -65,7 +65,7 @@ def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sa
 
     A fault of another text, and other observables, are measured anew.
     """
-    measures = [scalar.name for scalar in SCALARS], [*SPECTRUM_EDGES]
+    measures = [*SCALARS], [*SPECTRUM_EDGES]
     made_by = storage.fingerprint([inspect.getsource(planted), *measures])[:12]
     kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}_{made_by}.npz"
     names = [field.name for field in fields(Observables)]

@@ -38,7 +38,7 @@ def toys(
     noise = rng.standard_t(7, len(energy)) * math.sqrt(5 / 7) if tails else rng.normal(size=len(energy))
     response = mean * (1 + sigma * noise)
     scalars = table.scalars.copy()
-    scalars[:, [scalar.name for scalar in SCALARS].index("response")] = response
+    scalars[:, list(SCALARS).index("response")] = response
     return replace(table, scalars=scalars, energy_gev=energy)
 
 
@@ -158,20 +158,12 @@ def test_deviations_that_are_all_equal_have_their_own_width() -> None:
     np.testing.assert_allclose(width[:, 0], np.exp((np.log10(at) - 1) ** 2), rtol=0.02)
 
 
-def test_a_pull_over_decades_counts_as_five_at_most() -> None:
-    table = observed(make_ring_showers(events=300, seed=2), RING_GEOMETRY)
-    table = table[~table.empty]
-    far = replace(table, scalars=table.scalars + 1e6)
-    assert (pulls(table)(far) == 5).all()
-    assert (pulls(table)(replace(table, scalars=table.scalars - 1e6)) == -5).all()
-
-
 def test_pulls_of_a_narrow_beam_have_no_mean_and_a_width_of_one() -> None:
     table = toys(np.random.default_rng(0).uniform(100, 200, 300), a=0.1, b=0.0, c=0.0)
     assert not wide(table.energy_gev)
     table.scalars[:] = np.random.default_rng(1).normal(5, 2, table.scalars.shape)
     table.scalars[:, -2:] = [90.0, 0.0]
-    standard = pulls(table)(table)
+    standard = pulls(table, SCALARS)(table)
     np.testing.assert_allclose(standard.mean(axis=0), 0, atol=1e-9)
     np.testing.assert_allclose(standard.std(axis=0), [*np.ones(len(SCALARS) - 2), 0, 0], atol=1e-9)
 
@@ -180,8 +172,11 @@ def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
     table = observed(make_ring_showers(events=2_000, seed=2), RING_GEOMETRY)
     table = table[~table.empty]
     table.scalars[:, -2:] = [0.0, 90.0]
-    found = pulls(table)(table)
+    standard = pulls(table, SCALARS)
+    found = standard(table)
     assert np.abs(found).max() <= 5
+    for far in (-1e6, 1e6):
+        assert (standard(replace(table, scalars=table.scalars + far)) == 5 * np.sign(far)).all()
     assert np.abs(found[:, -2:]).max() < 1e-3
     for k in (0, 2, 10):  # visible energy, depth, hits
         assert abs(np.corrcoef(found[:, k], np.log(table.energy_gev))[0, 1]) < 0.05

@@ -40,7 +40,6 @@ from validation.measure.sets import (
 from validation.report import page as report
 from validation.report import plots
 from validation.report.curves import summarise
-from validation.report.plots import draw_pairs
 from validation.statistics.binning import Binning
 
 OVERVIEW_FILE = "overview.png"
@@ -237,8 +236,8 @@ def _plots(
     if not (len(some.reference) and len(some.candidate)):
         return []
     summary = summarise(some.reference, some.candidate, geometry)
-    document["resolution"] = {side: widths.fit(summary.factor) for side, widths in summary.resolutions.items()}
+    document["resolution"] = summary.resolution
     galleries = measured["reference"].gallery, measured["candidate"].gallery
     with storage.replacing(output / OVERVIEW_FILE) as temporary:
         temporary.write_bytes(plots.overview(summary))
-    return [*plots.draw_all(summary, document["resolution"]), *draw_pairs(*galleries, geometry)]
+    return [*plots.draw_all(summary), *plots.draw_pairs(*galleries, geometry)]

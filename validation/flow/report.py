@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 
 from validation.flow.measured import Array, Measured
 from validation.report.page import html, render
-from validation.report.plots import Plot, png, put_title
+from validation.report.plots import CANDIDATE, MC, Plot, png, put_title
 
-_COLOURS = {"solver": "#3f3f3f", "roll-out": "#c8102e"}
+_COLOURS = {"solver": MC, "roll-out": CANDIDATE}
 _PICTURED = 3  # simulations whose vorticity is shown
 _WIDTH_IN, _HEADING_IN = 10.0, 0.4  # of such a picture
 _BRIGHTEST = 0.99  # the share of the solver's cells whose vorticity the scale of colours holds

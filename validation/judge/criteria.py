@@ -32,8 +32,9 @@ from validation.statistics.estimates import (
     ratio_of_widths,
     resample,
     separation_power,
+    with_products,
 )
-from validation.statistics.expected import corrected_for_labels, responses, standard_products
+from validation.statistics.expected import corrected_for_labels, pulls, responses
 from validation.statistics.neighbours import coverage
 
 
@@ -121,7 +122,7 @@ def _in_energy_bin(
     means = {
         name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
     }
-    products = standard_products(CORRELATED, some.reference)
+    standard = pulls(some.reference, CORRELATED)  # which keeps sums of products exact
 
     def profile(table: Observables, name: str) -> Array:
         """Energies over the root of E where that spans decades: see `_columns`."""
@@ -132,7 +133,7 @@ def _in_energy_bin(
         seen = response(table)
         return (
             {name: values(table) for name, values in means.items()}
-            | {"resolution": np.concatenate([seen, seen**2], axis=1), "products": products(table)}
+            | {"resolution": np.concatenate([seen, seen**2], axis=1), "products": with_products(standard(table))}
             | {f"S {name}": profile(table, name) for name in PROFILES}
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
         )
@@ -146,8 +147,7 @@ def _in_energy_bin(
         measured.cell_energies(),
         measured.correlations(),
         _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
-        *(measured.separation(name, title) for name, title in PROFILES.items()),
-        *(measured.separation(scalar.name, scalar.label) for scalar in SCALARS),
+        *(measured.separation(name, title) for name, title in (PROFILES | SCALARS).items()),
     ]
 
 
@@ -227,7 +227,7 @@ class _Bin:
         return self.worst("Cells by energy", "cell_energies", ratio_of_means("spectrum"), labels)
 
     def correlations(self) -> Measurement:
-        names = [scalar.label for scalar in SCALARS if scalar.name in CORRELATED]
+        names = [label for name, label in SCALARS.items() if name in CORRELATED]
         pairs = zip(*np.triu_indices(len(names), 1), strict=True)
         labels = [f"{names[i]} and {names[j]}" for i, j in pairs]
         statistic = correlation_differences("products", len(names))

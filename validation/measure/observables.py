@@ -32,36 +32,28 @@ from validation.measure.voxels import coarse_cells
 _FINE_PER_CELL = 20  # R90 is read off a radial histogram this much finer than a cell: 0.26 mm for cells of 5.1 mm
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A number measured of each shower: its name, how plots and reports call it, and its unit ("" where none)."""
-
-    name: str
-    label: str
-    unit: str
-
-
-SCALARS = (
-    Scalar("visible_gev", "Visible energy", "GeV"),
-    Scalar("response", "Response E_vis/E", ""),
-    Scalar("depth_x0", "Mean shower depth", "X0"),
-    Scalar("depth_width_x0", "Longitudinal width", "X0"),
-    Scalar("layer_of_maximum", "Layer of the maximum", ""),
-    Scalar("mean_x_mm", "First moment along x", "mm"),
-    Scalar("mean_y_mm", "First moment along y", "mm"),
-    Scalar("second_x_mm2", "Second moment along x", "mm²"),
-    Scalar("second_y_mm2", "Second moment along y", "mm²"),
-    Scalar("r90_mm", "R90", "mm"),
-    Scalar("hits", "Number of hits", ""),
-    Scalar("sparsity", "Sparsity", ""),
-    Scalar("first_third", "Share of the first third", ""),
-    Scalar("middle_third", "Share of the middle third", ""),
-    Scalar("last_third", "Share of the last third", ""),
-    Scalar("angle_deg", "Measured angle", "degrees"),
-    Scalar("hottest_kept", "Hottest cell kept to the next layer", ""),
-    Scalar("overlap", "Overlap of neighbouring layers", ""),
-)
-_COLUMN = {scalar.name: index for index, scalar in enumerate(SCALARS)}
+# Numbers measured of each shower: how each is named here, with its unit, and in plots and reports.
+SCALARS = {
+    "visible_gev": "Visible energy",
+    "response": "Response E_vis/E",
+    "depth_x0": "Mean shower depth",
+    "depth_width_x0": "Longitudinal width",
+    "layer_of_maximum": "Layer of the maximum",
+    "mean_x_mm": "First moment along x",
+    "mean_y_mm": "First moment along y",
+    "second_x_mm2": "Second moment along x",
+    "second_y_mm2": "Second moment along y",
+    "r90_mm": "R90",
+    "hits": "Number of hits",
+    "sparsity": "Sparsity",
+    "first_third": "Share of the first third",
+    "middle_third": "Share of the middle third",
+    "last_third": "Share of the last third",
+    "angle_deg": "Measured angle",
+    "hottest_kept": "Hottest cell kept to the next layer",
+    "overlap": "Overlap of neighbouring layers",
+}
+_COLUMN = {name: index for index, name in enumerate(SCALARS)}
 
 
 @dataclass(frozen=True)
@@ -118,12 +110,12 @@ class Observables:
 # The middle third is one less the other two: with it the covariance would be singular. Layers are left out too, as
 # the depth and the thirds are sums of their shares; even the logarithms of the shares raise the condition number of
 # the correlation matrix from 2e3 to 8e4 in the Geant4 sample, where some showers have an empty layer besides.
-FEATURES = tuple(scalar for scalar in SCALARS if scalar.name != "middle_third")
+FEATURES = tuple(name for name in SCALARS if name != "middle_third")
 
 
 def features(table: Observables) -> Array:
     """The `FEATURES` of each shower, (n, len(FEATURES)), in their units; finite for showers that are not empty."""
-    return np.stack([table.column(scalar.name) for scalar in FEATURES], axis=1)
+    return np.stack([table.column(name) for name in FEATURES], axis=1)
 
 
 def shares(columns: npt.NDArray[np.floating]) -> Array:
@@ -184,7 +176,7 @@ def observe(
         theta_rad=np.asarray(theta_rad, dtype=np.float64),
         phi_rad=np.zeros(len(hits)) if phi_rad is None else np.asarray(phi_rad, dtype=np.float64),
         particle=np.zeros(len(hits), np.int32) if particle is None else np.asarray(particle, dtype=np.int32),
-        scalars=np.stack([columns[scalar.name] for scalar in SCALARS], axis=1),
+        scalars=np.stack([columns[name] for name in SCALARS], axis=1),
         layers=layers.astype(np.float32),
         along_x=view.along_x.astype(np.float32),
         along_y=view.along_y.astype(np.float32),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import hist
 import numpy as np
@@ -76,15 +76,14 @@ class Curve:
 class Summary:
     """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
 
-    `resolutions`: of the reference and the candidate, whose energies span so large a `factor`.
+    `resolution`: the fit (`Resolutions.fit`) to the reference's, and to the candidate's.
     """
 
     curves: dict[str, Curve]
     labels: tuple[str, ...]
     reference: Array
     candidate: Array
-    resolutions: dict[str, Resolutions]
-    factor: float
+    resolution: dict[str, dict[str, Any]]
 
 
 def summarise(reference: Observables, candidate: Observables, geometry: Geometry) -> Summary:
@@ -92,12 +91,13 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
     sides = {"reference": reference, "candidate": candidate}
     plans = _plans(reference, candidate, geometry)
     curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
-    columns, standard = [k for k, scalar in enumerate(SCALARS) if scalar.name in CORRELATED], pulls(reference)
-    expected, given = (_pearson(standard(table)[:, columns]) for table in sides.values())
+    standard = pulls(reference, CORRELATED)
+    expected, given = (_pearson(standard(table)) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
-    resolutions = {name: Resolutions.of(table, edges) for name, table in sides.items()}
-    return Summary(curves, tuple(SCALARS[k].label for k in columns), expected, given, resolutions, high / low)
+    resolution = {name: Resolutions.of(table, edges).fit(high / low) for name, table in sides.items()}
+    labels = tuple(label for name, label in SCALARS.items() if name in CORRELATED)
+    return Summary(curves, labels, expected, given, resolution)
 
 
 def _pearson(values: Array) -> Array:

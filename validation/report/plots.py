@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import hist
@@ -24,7 +23,7 @@ from validation.measure.pictures import Picture, views_mm
 from validation.report.curves import Curve, Points, Scale, Summary
 from validation.statistics.resolution import curve as law
 
-_MC, _CANDIDATE = "#3f3f3f", "#c8102e"
+MC, CANDIDATE = "#3f3f3f", "#c8102e"
 _STYLE: dict[Any, Any] = {
     "font.size": 11.0, "axes.labelsize": 12.0, "legend.frameon": False, "xtick.top": True, "ytick.right": True,
     "xtick.direction": "in", "ytick.direction": "in", "xtick.minor.visible": True, "ytick.minor.visible": True,
@@ -49,11 +48,11 @@ class Plot:
     png: bytes
 
 
-def draw_all(summary: Summary, fits: Mapping[str, Any]) -> Iterator[Plot]:
-    """Every plot of the report but the single showers; the resolution with the `fits`, if there are any."""
+def draw_all(summary: Summary) -> Iterator[Plot]:
+    """Every plot of the report but the single showers; the resolution with its fits, if there are any."""
     for name, curve in summary.curves.items():
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
-        laws = fits if name == "resolution_against_energy" else {}
+        laws = summary.resolution if name == "resolution_against_energy" else {}
         picture = png(partial(_draw, curve=curve, scales=curve.frame.scales, laws=laws), height)
         yield Plot(curve.frame.group, curve.frame.title, picture)
     difference = summary.candidate - summary.reference
@@ -74,7 +73,7 @@ def overview(summary: Summary) -> bytes:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
         shown = _OVERVIEW if "angle_against_angle" in summary.curves else (*_OVERVIEW[:-1], "radial")
         for part, name in zip(parts.flat, shown, strict=True):
-            _draw(part, summary.curves[name], ("log",) if name == "spectrum" else ("linear",))
+            _draw(part, summary.curves[name], ("log",) if name == "spectrum" else ("linear",), laws={})
 
     return png(paint, 8.6, width=14.0)
 
@@ -89,9 +88,7 @@ def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN
         return stream.getvalue()
 
 
-def _draw(
-    figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mapping[str, Any] = MappingProxyType({})
-) -> None:
+def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mapping[str, Any]) -> None:
     axes = figure.subplots(
         len(scales) + 1, 1, sharex=True, height_ratios=[*(3 for _ in scales), 1.3], gridspec_kw={"hspace": 0.08}
     )
@@ -102,7 +99,7 @@ def _draw(
     for side, fit in laws.items():
         if fit["terms"]:
             along = np.geomspace(curve.frame.edges[0], curve.frame.edges[-1], 100)
-            axes[0].plot(along, law(fit, along), color=_MC if side == "reference" else _CANDIDATE, linewidth=1.2)
+            axes[0].plot(along, law(fit, along), color=MC if side == "reference" else CANDIDATE, linewidth=1.2)
     put_title(axes[0], curve.frame.title)
     axes[0].legend(fontsize=10)
     draw_relative(axes[-1], curve)
@@ -130,10 +127,10 @@ def _log_energies(axis: Axes) -> None:
 
 def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
     mc, candidate = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
-    mplhep.histplot(mc, ax=axis, color=_MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
-    mplhep.histplot(mc, ax=axis, color=_MC, histtype="step", yerr=True, flow="none")
+    mplhep.histplot(mc, ax=axis, color=MC, label="Monte Carlo", histtype="fill", alpha=0.25, yerr=False, flow="none")
+    mplhep.histplot(mc, ax=axis, color=MC, histtype="step", yerr=True, flow="none")
     mplhep.histplot(
-        candidate, ax=axis, color=_CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
+        candidate, ax=axis, color=CANDIDATE, label="Candidate", histtype="errorbar", flow="none", markersize=4
     )
     values = np.concatenate([curve.reference[0], curve.candidate[0]])
     values = values[np.isfinite(values)]
@@ -158,13 +155,13 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
     low, high = lower_range(curve)
     with np.errstate(divide="ignore", invalid="ignore"):
         mplhep.comp.comparison(
-            candidate, mc, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=_CANDIDATE,
+            candidate, mc, axis, comparison="split_ratio" if ratio else "difference", flow="none", color=CANDIDATE,
             markersize=4, comparison_ylabel="Ratio" if ratio else "Difference", comparison_ylim=(low, high),
         )  # fmt: skip
     compared, _ = curve.relative()
     for beyond, edge, marker in ((compared > high, high, "^"), (compared < low, low, "v")):
         edges = np.full(int(beyond.sum()), edge)
-        axis.plot(curve.frame.centres[beyond], edges, marker, color=_CANDIDATE, markersize=6, clip_on=False, zorder=5)
+        axis.plot(curve.frame.centres[beyond], edges, marker, color=CANDIDATE, markersize=6, clip_on=False, zorder=5)
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:

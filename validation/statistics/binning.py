@@ -154,4 +154,4 @@ def histograms(some: Samples, count: int) -> dict[str, Columns]:
         rows = np.eye(len(edges) + 1)
         return lambda table: rows[np.searchsorted(edges, table.scalars[:, index], side="right")]
 
-    return {scalar.name: one_hot(index) for index, scalar in enumerate(SCALARS)}
+    return {name: one_hot(index) for index, name in enumerate(SCALARS)}

@@ -18,7 +18,6 @@ from calopipe.showers.cells import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Columns, Observables
 from validation.measure.sets import SAMPLE_SHOWERS, Labels, Rows
-from validation.statistics.estimates import with_products
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
 _FARTHEST = 5.0
@@ -111,26 +110,21 @@ def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
     return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
 
 
-def pulls(some: Observables) -> Columns:
-    """All scalars (n, k) less their mean in `some` showers, over their width there.
+def pulls(some: Observables, names: Collection[str]) -> Columns:
+    """The scalars `names` (n, k), in the order of `SCALARS`, less their mean in `some` showers, over their width there.
 
     If energies are `wide` both are those at a shower's energy, and a pull beyond five widths counts as five: at the
     lowest energies a few odd showers would make up a correlation.
     """
+    columns = [index for index, name in enumerate(SCALARS) if name in names]
     if wide(some.energy_gev):
         expected = AtEnergy.fitted(some.energy_gev, some.scalars)
         return lambda table: np.clip(
             (table.scalars - expected.mean(table.energy_gev)) / expected.width(table.energy_gev), -_FARTHEST, _FARTHEST
-        )
+        )[:, columns]
     centre = some.scalars.mean(axis=0)
     spread = np.maximum(some.scalars.std(axis=0), 1e-30)  # an observable that does not vary
-    return lambda table: (table.scalars - centre) / spread
-
-
-def standard_products(names: Collection[str], sample: Observables) -> Columns:
-    """What makes `with_products` of the pulls of the scalars `names`, which keeps sums of products exact."""
-    columns, standard = [index for index, scalar in enumerate(SCALARS) if scalar.name in names], pulls(sample)
-    return lambda table: with_products(standard(table)[:, columns])
+    return lambda table: ((table.scalars - centre) / spread)[:, columns]
 
 
 def responses(own: Observables, reference: Observables) -> Columns:
