@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import numpy.typing as npt
 from scipy import special
 
 from calopipe.errors import run_command
@@ -161,16 +162,15 @@ def coverage(chosen: Sequence[Quantity], *, events: int, per_event: int, trials:
         rng = np.random.default_rng([trial, events, per_event])
         mine, theirs = normals(rng, events, per_event, _COLUMNS)
         sets = features(mine, candidate=False, rng=rng), features(theirs, candidate=True, rng=rng)
-        drawn = resample(
-            *(partial(_rows, each) for each in sets), events=(len(mine), len(theirs)), per_event=per_event, rng=rng
-        )
+        rows = np.arange(len(mine)), np.arange(len(theirs)), per_event
+        drawn = resample(rows, [partial(_rows, each) for each in sets], rng=rng)
         for row, quantity in enumerate(chosen):
             low, high = quantity.estimate(drawn).interval(0.95) or (math.nan, math.nan)
             counts[row] += (low <= quantity.truth <= high, high < quantity.truth, low > quantity.truth)
     return counts / trials
 
 
-def _rows(table: Features, rows: slice) -> Features:
+def _rows(table: Features, rows: npt.NDArray[np.intp]) -> Features:
     return {name: values[rows] for name, values in table.items()}
 
 

@@ -1,15 +1,48 @@
-"""The criteria of two sets of showers, judged."""
+"""Two sets judged: showers as tables, what is resampled of them, their criteria, and the verdict of the command."""
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+from showers import SAMPLE, SMALL_GEOMETRY, make_showers, observed
 
 from calopipe.grade import Grade, load_grade
-from calopipe.showers.cells import Geometry
+from calopipe.showers.cells import Array, Geometry, Showers
+from calopipe.showers.files import open_showers
+from calopipe.verdict import read_verdict
+from validation.__main__ import main
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
+from validation.measure.observables import Observables
 from validation.measure.sets import Rows, Tables
 from validation.statistics.binning import Binning
+from validation.statistics.estimates import Resampled, resample
+
+
+@cache
+def table(events: int, seed: int = 0) -> Observables:
+    """Of `make_showers`; it is shared, so copy what is to be changed."""
+    return observed(make_showers(events=events, seed=seed))
+
+
+def geant4(number: int) -> Showers:
+    """The 500 showers of a file of the sample."""
+    return open_showers(sorted(SAMPLE.glob("*.h5"))[number]).read()
+
+
+def drawn(reference: Array, candidate: Array, *, per_event: int = 0, seed: int = 0) -> Resampled:
+    """The means of the columns `f` of both sets, resampled."""
+    sides = [lambda rows: {"f": rows}] * 2
+    return resample((reference, candidate, per_event), sides, rng=np.random.default_rng(seed))
+
+
+def validated(reference: Path, candidate: Path, output: Path, *options: str) -> dict[str, Any]:
+    """The verdict of the command on files of these names or patterns."""
+    main(["--reference", str(reference), "--candidate", str(candidate), "--output", str(output), *options])
+    return read_verdict(output / "verdict.json")
 
 
 def criteria_of(
@@ -18,7 +51,7 @@ def criteria_of(
     *,
     per_event: int = 0,
     grade: str | Grade = "gan",
-    geometry: Geometry | None = None,
+    geometry: Geometry = SMALL_GEOMETRY,
 ) -> dict[str, Criterion]:
     """By name; of bins of one name the last."""
     binning = Binning.of(reference, min(len(reference), len(candidate)), geometry)

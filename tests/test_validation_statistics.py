@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from intervals import coverage, quantities
+from judging import drawn
 from scipy import stats
 
 from validation.judge.answers import Measurement, judge
@@ -19,7 +20,6 @@ from validation.statistics.estimates import (
     Array,
     Estimate,
     Pair,
-    Resampled,
     correlation_differences,
     correlations,
     difference_of_means,
@@ -29,16 +29,6 @@ from validation.statistics.estimates import (
     separation_power,
     with_products,
 )
-
-
-def drawn(reference: Array, candidate: Array, *, per_event: int = 0, seed: int = 0) -> Resampled:
-    return resample(
-        lambda rows: {"f": reference[rows]},
-        lambda rows: {"f": candidate[rows]},
-        events=(len(reference), len(candidate)),
-        per_event=per_event,
-        rng=np.random.default_rng(seed),
-    )
 
 
 def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook() -> None:
@@ -169,10 +159,8 @@ def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
     """Of 0.2, 99.5 and 0.3 %, in a unit in which all are above 1."""
     energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
 
-    def layers(rows: slice) -> dict[str, Array]:
-        return {"layers": energies[rows]}
-
-    resampled = resample(layers, layers, events=(200, 200), per_event=0, rng=np.random.default_rng(0))
+    sides = [lambda rows: {"layers": rows}] * 2
+    resampled = resample((energies, energies, 0), sides, rng=np.random.default_rng(0))
     found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
     assert [(each.name, each.key) for each in found] == [
         ("Mean energy, tail, layer 0", "layer_energy_tail"),

@@ -139,7 +139,7 @@ def _in_energy_bin(
         )
 
     sides = [partial(of, response=responses(own, some.reference)) for own in some[:2]]
-    measured = _Bin(label, tolerance, _resampled(sides, tables, rng))
+    measured = _Bin(label, tolerance, resample(tables, sides, rng=rng))
     return [
         *map(measured.mean, MEANS),
         *measured.layers(),
@@ -158,7 +158,7 @@ def _of_means(
     means = {
         mean.observable: corrected_for_labels(_columns(mean.observable), some, tables.reference) for mean in chosen
     }
-    drawn = _resampled([lambda table: {name: values(table) for name, values in means.items()}] * 2, tables, rng)
+    drawn = resample(tables, [lambda table: {name: values(table) for name, values in means.items()}] * 2, rng=rng)
     return [_Bin(label, tolerance, drawn).mean(mean) for mean in chosen]
 
 
@@ -266,18 +266,6 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,
         most_events=SAMPLE_SHOWERS,
-    )  # fmt: skip
-
-
-def _resampled(
-    sides: Sequence[Callable[[Observables], Features]], tables: Tables, rng: np.random.Generator
-) -> Resampled:
-    """`sides` make the features of the reference, and of the candidate."""
-    reference, candidate, per_event = tables
-    return resample(
-        lambda rows: sides[0](reference[rows]),
-        lambda rows: sides[1](candidate[rows]),
-        events=(len(reference), len(candidate)), per_event=per_event, rng=rng,
     )  # fmt: skip
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,20 +138,18 @@ class Resampled:
 
 
 def resample(
-    reference: Callable[[slice], Features],
-    candidate: Callable[[slice], Features],
-    *,
-    events: tuple[int, int],
-    per_event: int,
-    rng: np.random.Generator,
+    tables: tuple[Any, Any, int], sides: Sequence[Callable[[Any], Features]], *, rng: np.random.Generator
 ) -> Resampled:
     """Average features over both sets as they are and over resampled ones, reading each event once.
 
-    `reference` and `candidate` return the features of a slice of their events. In paired sets the candidate holds
+    `tables`: the reference, the candidate and `per_event`, as in `Compared`. Of the `sides` the first makes features of
+    the rows that a slice of the reference holds, the second of the candidate's. In paired sets the candidate holds
     `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0. The
     bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
     toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
     """
+    reference, candidate, per_event = tables
+    events = len(reference), len(candidate)
     sums = _Sums()
     streams = rng.spawn(4)
     for rows in _slices(events[0]):
@@ -160,17 +158,17 @@ def resample(
         if per_event:
             player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
             dealt, copies = player == 0, player[:, :, None] == np.arange(1, per_event + 1)
-            of_candidate = candidate(slice(rows.start * per_event, rows.stop * per_event))
+            of_candidate = sides[1](candidate[rows.start * per_event : rows.stop * per_event])
             of_event, null = np.repeat(drawn, per_event, axis=1), copies.reshape(NULL_RESAMPLES, -1)
             sums.add("candidate", of_candidate, bootstrap=of_event, null=null)
         else:
             dealt = _coins(streams[2], n, events)
         halves = streams[1].integers(0, 2, (NULL_RESAMPLES, n))
-        sums.add("reference", reference(rows), bootstrap=drawn, null=dealt, halves=halves)
+        sums.add("reference", sides[0](reference[rows]), bootstrap=drawn, null=dealt, halves=halves)
     for rows in _slices(0 if per_event else events[1]):
         m = rows.stop - rows.start
         drawn = streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m))
-        sums.add("candidate", candidate(rows), bootstrap=drawn, null=_coins(streams[2], m, events))
+        sums.add("candidate", sides[1](candidate[rows]), bootstrap=drawn, null=_coins(streams[2], m, events))
 
     reference_sums, candidate_sums = sums["point", "reference"], sums["point", "candidate"]
     chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
