@@ -26,7 +26,7 @@ from validation.measure.edges import (
 from validation.measure.observables import CELL_GEV, HIT_GEV
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.seen import lateral_shares
-from validation.measure.voxels import coarse_blocks, root_shares
+from validation.measure.voxels import coarse_blocks
 
 GRID = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 MIXED = Geometry.of_layers(
@@ -198,14 +198,13 @@ def test_blocks_are_of_neighbours_and_wider_outward(
     np.testing.assert_array_equal(blocks, expected.reshape(blocks.shape))
 
 
-def test_a_block_holds_the_energy_of_its_cells_and_its_share_is_a_root() -> None:
+def test_a_block_holds_the_energy_of_its_cells() -> None:
     cells = random_cells(RING_GEOMETRY, 2)
     blocks = coarse_blocks(RING_GEOMETRY)
     expected = np.zeros((2, blocks.max() + 1))
     for (event, i, j, layer), value in np.ndenumerate(cells):
         expected[event, blocks[layer, i * RING_GEOMETRY.shape[1] + j]] += value * RING_GEOMETRY.file_unit_gev
     np.testing.assert_allclose(observed(upright(cells), RING_GEOMETRY).coarse, expected, rtol=1e-5)
-    assert root_shares(np.array([[4.0, 1.0], [0.0, 9.0]]), np.array([16.0, 4.0])).tolist() == [[0.5, 0.25], [0, 1.5]]
 
 
 def test_the_energy_of_a_cell_is_spread_evenly_over_it() -> None:

@@ -18,7 +18,6 @@ from validation.judge.answers import LEVEL
 from validation.measure.edges import wide
 from validation.measure.observables import Observables, features, shares
 from validation.measure.sets import SAMPLE_SHOWERS, Measured, Rows, Samples, Tables, selected, thinned
-from validation.measure.voxels import root_shares
 from validation.statistics.classifier import auc
 from validation.statistics.distances import distances
 from validation.statistics.estimates import Estimate
@@ -38,7 +37,7 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     if len(reference):  # less their mean: the distances divide by the largest value, which is then of the spread
         centre = pair[0].mean(axis=0)
         apart = distances(*(side - centre for side in pair), batch=_KPD_SHOWERS)
-    seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _shares}
+    seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _root_shares}
     if wide(reference.energy_gev):
         seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
     return {
@@ -67,7 +66,7 @@ def memorised(
     is a caution, too, if the reference itself is in the training set.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
-    copies = memorisation(*(_shares(table) for table in (training, some.reference, some.candidate)))
+    copies = memorisation(*(_root_shares(table) for table in (training, some.reference, some.candidate)))
     section = copies | {"training": len(training)}
     cautions = [
         *faults.copied(candidate, learned.digests, "Showers of the training set"),
@@ -83,9 +82,13 @@ def memorised(
     return section, cautions
 
 
-def _shares(table: Observables) -> FloatArray:
-    """Root of the share of the incident energy in each coarse cell."""
-    return root_shares(table.coarse, table.energy_gev)
+def _root_shares(table: Observables) -> FloatArray:
+    """Root of each coarse cell's energy over the shower's incident energy, (N, blocks), for distances between showers.
+
+    Euclid's distance of such roots is Hellinger's, up to a factor: the root makes the fluctuation of a sum of many
+    deposits independent of its size, so that the blocks in the core do not rule the distance.
+    """
+    return np.sqrt(table.coarse / table.energy_gev[:, None]).astype(np.float32)
 
 
 def _observables(table: Observables) -> npt.NDArray[Any]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from calopipe.showers.cells import FloatArray, Geometry
+from calopipe.showers.cells import FloatArray, Geometry, Index
 from calopipe.showers.positions import positions
 from validation.measure.deposits import Deposits
-
-Edges = npt.NDArray[np.intp]
 
 _SECTORS, _RING_GROUPS, _GRID_GROUPS = 8, 9, 5
 _OUTER_CELLS = np.array([1, 2, 3, 5, 8])  # from the axis, between rings that are joined
@@ -29,7 +25,7 @@ def coarse_cells(hits: Deposits, geometry: Geometry) -> FloatArray:
 
 
 @lru_cache(maxsize=8)
-def coarse_blocks(geometry: Geometry) -> Edges:
+def coarse_blocks(geometry: Geometry) -> Index:
     """In which block each place of each layer is, (layers, places), at most 500 of them; -1 where there is no cell.
 
     In rings: eight sectors of the angle, by six distances from the axis, by at most nine groups of layers. Rectangular
@@ -52,12 +48,3 @@ def coarse_blocks(geometry: Geometry) -> Edges:
     blocks = np.full(where.exists.shape, -1, dtype=np.intp)
     blocks[where.exists] = np.unique(named[where.exists], return_inverse=True)[1]
     return blocks
-
-
-def root_shares(coarse_energy: npt.NDArray[Any], energy_gev: npt.NDArray[Any]) -> FloatArray:
-    """Root of each block's energy over the shower's incident energy, (N, blocks), for distances between showers.
-
-    Euclid's distance of such roots is Hellinger's, up to a factor: the root makes the fluctuation of a sum of many
-    deposits independent of its size, so that the blocks in the core do not rule the distance.
-    """
-    return np.sqrt(coarse_energy / np.asarray(energy_gev)[:, None]).astype(np.float32)

@@ -86,8 +86,8 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
 def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatArray) -> dict[str, Any]:
     """Whether the candidate's showers (m, c) lie closer to the `training` showers (t, c) than Monte Carlo's own (n, c).
 
-    Coordinates are of order one, with a meaningful Euclidean distance: `voxels.root_shares`. The nearness of a shower
-    is its distance to the nearest training shower over that to the nearest in one half of the reference: smooth
+    Coordinates are of order one, with a meaningful Euclidean distance: roots of shares of energy. The nearness of a
+    shower is its distance to the nearest training shower over that to the nearest in one half of the reference: smooth
     showers are near to both, copies to the training showers alone (compare Meehan et al. 2020, arXiv 2004.05675).
     `share` is the part of the candidate that is nearer than all but 1 % (`expected`) of the reference's other half,
     with its 95 % `interval` (Clopper and Pearson).
