@@ -25,6 +25,7 @@ from faults import FAULTS, INDEPENDENT, Fault, Planted, Rows, unchanged
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.grade import load_grade
+from calopipe.showers.cells import REFERENCE_GEOMETRY
 from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from validation.compare import Judgement
@@ -103,7 +104,8 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
         order = np.random.default_rng(split).permutation(len(sound))
         reference, candidate = order[:events], fault.rows(order[events : 2 * events])
         sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
-        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, min(len(each.table) for each in sets))
+        smallest = min(len(each.table) for each in sets)
+        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, smallest, REFERENCE_GEOMETRY)
         yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=load_grade(grade), seed=split))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from judging import criteria_of
+from judging import criteria_of, table
 from showers import SMALL_GEOMETRY, make_file, make_showers, observed, write_file
 
 from calopipe.grade import load_grade
@@ -36,7 +36,8 @@ def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
 
 def judged(reference: Measured, candidate: Measured, *, events: int = 0, per_event: int = 0) -> Judgement:
     """By bins for so many `events`, or those of the candidate."""
-    binning, paired = Binning.of(reference.table, events or len(candidate.table)), (per_event, reference.table)
+    binning = Binning.of(reference.table, events or len(candidate.table), SMALL_GEOMETRY)
+    paired = per_event, reference.table
     return Judgement.of(reference, candidate, paired=paired, binning=binning, grade=load_grade("gan"), seed=0)
 
 
@@ -127,11 +128,11 @@ def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
 
 def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of files in the order of energy as many of each, where there are more than it takes."""
-    table = observed(make_showers(events=2_000))
-    table = table[np.argsort(table.energy_gev)]
-    all_of_them = similarity._profiles(table)
+    showers = table(2_000)
+    showers = showers[np.argsort(showers.energy_gev)]
+    all_of_them = similarity._profiles(showers)
     monkeypatch.setattr(similarity, "_METRIC_SHOWERS", 12)
-    some = similarity._profiles(table)
+    some = similarity._profiles(showers)
     for chosen in REFERENCE_BINS:
         mine, theirs = (each.energy_gev[chosen.holds(each.energy_gev, each.theta_rad)] for each in (all_of_them, some))
         if len(mine) > 24:
@@ -148,7 +149,7 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
     worse = make_showers(events=800, seed=2)
     worse.cells[:] *= np.float32(1.1)
     challenger, incumbent = measured(worse), measured(make_showers(events=400, seed=3))
-    binning = Binning.of(reference.table, 400)
+    binning = Binning.of(reference.table, 400, SMALL_GEOMETRY)
     assert (len(binning.energy), len(binning.angle)) == (2, 4)
     ours, theirs = (judged(reference, each, events=400) for each in (challenger, incumbent))
     found = against_incumbent(ours.measurements, theirs.measurements)

@@ -55,12 +55,9 @@ def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
     return np.searchsorted(inner[1:], distance, side="right")
 
 
-def ring_labels(geometry: Geometry | None = None) -> list[str]:
-    """The name of each ring about the axis, the innermost first; without a geometry those in cells."""
-    if geometry is not None and geometry.rings:
-        edges, unit = _rings_mm(geometry)[:-1], "mm"
-    else:
-        edges, unit = RING_EDGES, "cells"
+def ring_labels(geometry: Geometry) -> list[str]:
+    """The name of each ring about the axis, the innermost first."""
+    edges, unit = (_rings_mm(geometry)[:-1], "mm") if geometry.rings else (RING_EDGES, "cells")
     inner = [f"{low:.4g} to {high:.4g} {unit}" for low, high in itertools.pairwise(edges)]
     return [*inner, f"beyond {edges[-1]:.4g} {unit}"]
 

@@ -45,24 +45,23 @@ class Binning:
 
     energy: tuple[Bin, ...]
     angle: tuple[Bin, ...]
-    particle: tuple[Bin, ...] = ()
-    azimuth: tuple[Bin, ...] = ()
-    rings: tuple[str, ...] = tuple(ring_labels())
+    particle: tuple[Bin, ...]
+    azimuth: tuple[Bin, ...]
+    rings: tuple[str, ...]
 
     @classmethod
-    def of(cls, reference: Rows, events: int, geometry: Geometry | None = None) -> Binning:
+    def of(cls, reference: Rows, events: int, geometry: Geometry) -> Binning:
         """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow.
 
         Of a calorimeter whose cells are in rings there is no bin of angle or azimuth, and so no criterion: particles
         come along its axis, and whichever way their showers lean is chance.
         """
-        angles = geometry is None or not geometry.rings
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
-        leaning = angles and np.ptp(reference.phi_rad) > 0
+        leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
         codes = np.unique(reference.particle).tolist()
         return cls(
             tuple(energy_bins(energies(reference), events)),
-            tuple(bins(degrees(reference), angle, "degrees")) if angles else (),
+            tuple(bins(degrees(reference), angle, "degrees")) if not geometry.rings else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
             tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
             tuple(ring_labels(geometry)),
