@@ -126,6 +126,9 @@ def test_pieces_and_far_apart_rows_are_read_in_order() -> None:
     assert_same(Subset(selection, np.array([5, 7]))[:], rows[[15, 21]])
     np.testing.assert_array_equal(selection.energy_gev, rows.energy_gev[::3])
     np.testing.assert_array_equal(selection.empty, rows.empty[::3])
+    odd = np.arange(4_000) % 2 == 1
+    assert_same(selected(selection, odd)[:], rows[::3][odd])
+    assert selected(table, np.ones(12_000, dtype=np.bool_)) is table
 
 
 @pytest.mark.parametrize(("per_event", "showers"), [(0, 60), (1, 60), (3, 900), (3, 310)])
@@ -164,15 +167,3 @@ def test_a_full_folder_for_temporary_files_is_named(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("validation.measure.sets.tempfile.TemporaryFile", lambda: file)
     with pytest.raises(OSError, match=r"No space left on device: .*\(TMPDIR\)"):
         Table([few(10)])
-
-
-def test_showers_at_the_cut_count_as_empty_and_rows_are_selected_from_a_selection() -> None:
-    rows = few()
-    visible = rows.column("visible_gev")
-    table = Table([rows])
-    table.empty |= visible <= np.median(visible)
-    np.testing.assert_array_equal(table.empty, visible <= np.median(visible))
-    kept = selected(selected(table, ~table.empty), np.arange(150) % 2 == 0)
-    assert_same(kept[:], rows[np.flatnonzero(visible > np.median(visible))[::2]])
-    assert selected(table, np.ones(300, dtype=np.bool_)) is table
-    assert len(Table([])) == 0

@@ -130,7 +130,7 @@ class Table:
     """
 
     def __init__(self, parts: Iterable[Observables]) -> None:
-        """Write `parts`, one after the other. OSError: the folder for temporary files (TMPDIR) is full."""
+        """Write `parts`, one or more, in their order. OSError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
         self._row: np.dtype[np.void] | None = None
@@ -143,9 +143,8 @@ class Table:
             self._write(rows)
             floats = (column.astype(np.float32) for column in (part.energy_gev, part.theta_rad, part.phi_rad))
             labels.append((*floats, part.particle, part.empty))
-        nothing = tuple(np.empty(0, kind) for kind in (np.float32, np.float32, np.float32, np.int32, np.bool_))
         self.energy_gev, self.theta_rad, self.phi_rad, self.particle, self.empty = map(
-            np.concatenate, zip(nothing, *labels, strict=True)
+            np.concatenate, zip(*labels, strict=True)
         )
 
     def _write(self, rows: npt.NDArray[np.void]) -> None:
