@@ -144,16 +144,11 @@ def test_lengths_have_the_edges_that_the_challenge_gives_the_layer() -> None:
 
 def test_calorimeters_are_as_thick_as_their_layers() -> None:
     """45 layers of tungsten (X0 3.504 mm) and silicon (93.7 mm); ATLAS's presampler and 22 X0 behind it."""
-    for geometry, rings in ((ELECTRONS, 9), (known()["calochallenge-3"], 18)):
+    for geometry in (ELECTRONS, known()["calochallenge-3"]):
         assert sum(layer.pitch_mm for layer in geometry.layers) == pytest.approx(76.5)
         assert sum(layer.x0 for layer in geometry.layers) == pytest.approx(45 * (1.4 / 3.504 + 0.3 / 93.7), rel=1e-3)
-        assert {layer.r_edges_mm[1] for layer in geometry.layers} == {41.85 / rings}
-        assert {layer.r_edges_mm[-1] for layer in geometry.layers} == {41.85}
-    outermost = {"photons": [600, 200, 400, 600, 2000], "pions": [600, 200, 400, 600, 2000, 2000, 2000]}
-    for geometry, radii in ((PHOTONS, outermost["photons"]), (PIONS, outermost["pions"])):
-        assert [layer.r_edges_mm[-1] for layer in geometry.layers] == radii
+    for geometry in (PHOTONS, PIONS):
         assert sum(layer.x0 for layer in geometry.layers[:4]) == pytest.approx(22.4)
-        assert all((np.diff(layer.r_edges_mm) > 0).all() for layer in geometry.layers)
         assert all(layer.pitch_mm > layer.x0 for layer in geometry.layers)
 
 

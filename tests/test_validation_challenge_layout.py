@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
-from judging import criteria_of, failed
-from showers import RING_GEOMETRY, make_ring_showers, observed, write_voxels
+from judging import criteria_of, failed, validated
+from showers import RING_GEOMETRY, make_ring_showers, observed, write_whole
 
 from calopipe.showers.cells import FloatArray, Showers
-from calopipe.showers.layouts import GEOMETRY
-from calopipe.showers.positions import voxel_order
-from calopipe.verdict import read_verdict
-from validation.__main__ import main
 from validation.judge.answers import Criterion
 from validation.measure.observables import Observables
 
@@ -64,22 +60,15 @@ def test_independent_showers_turned_about_the_axis_are_not_rejected() -> None:
 @pytest.mark.parametrize(
     ("fault", "name"), [(scaled_layer, "Mean energy, layer 2"), (farther_out, "Energy in rings about the axis")]
 )
-def test_a_fault_is_rejected_by_the_criterion_that_names_it(fault: object, name: str) -> None:
-    assert callable(fault)
+def test_a_fault_is_rejected_by_the_criterion_that_names_it(
+    fault: Callable[[FloatArray], FloatArray], name: str
+) -> None:
     assert name in failed(judged(fault(showers(2).cells)))
 
 
-def write(path: Path, made: Showers) -> Path:
-    flat = made.cells.reshape(len(made), -1)[:, voxel_order(RING_GEOMETRY)]
-    stated = {GEOMETRY: json.dumps(RING_GEOMETRY.to_json())}
-    return write_voxels(path, flat, made.energy_gev[:, None] * 1e3, **stated)
-
-
 def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
-    paths = [write(tmp_path / f"{seed}.h5", showers(seed)[:700]) for seed in (1, 2)]
-    main(["--reference", str(paths[0]), "--candidate", str(paths[1]), "--output", str(tmp_path / "out"),
-          "--grade", "gan"])  # fmt: skip
-    document = read_verdict(tmp_path / "out" / "verdict.json")
+    paths = [write_whole(tmp_path / f"{seed}.h5", showers(seed)[:700], RING_GEOMETRY) for seed in (1, 2)]
+    document = validated(*paths, tmp_path / "out", "--grade", "gan")
     assert document["verdict"] != "rejected"
     assert set(document["resolution"]["candidate"]["terms"]) == {"a", "b", "c"}
     page = (tmp_path / "out" / "report.html").read_text()

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from judging import validated
 from matplotlib.colors import same_color
 from matplotlib.figure import Figure
 from scipy import stats
@@ -20,8 +21,7 @@ from calopipe.flow.files import Flow, flow_writer, open_flow
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
 from calopipe.grade import load_grade
-from calopipe.verdict import read_verdict, summary
-from validation.__main__ import main
+from calopipe.verdict import summary
 from validation.flow.compare import _RULES, _floor, _floors, _judged, _mean
 from validation.flow.measured import Measured, _period, measure
 from validation.flow.pairs import Frames, Pair, _same_flow, _stride, floor_frames, pair_of
@@ -81,9 +81,7 @@ def judged(folder: Path, *options: str, **faults: Any) -> dict[str, Any]:
 
 
 def compared(folder: Path, *options: str) -> dict[str, Any]:
-    names = {"reference": "solver*.h5", "candidate": "rollout*.h5", "output": "verdict"}
-    main([*(text for option, name in names.items() for text in (f"--{option}", str(folder / name))), *options])
-    return read_verdict(folder / "verdict" / "verdict.json")
+    return validated(folder / "solver*.h5", folder / "rollout*.h5", folder / "verdict", *options)
 
 
 def paired(folder: Path, *, frames: int = 25, start: int = 8, **faults: Any) -> Pair:
@@ -161,8 +159,7 @@ def test_frames_are_compared_as_far_as_both_go(
     """
     reference = street(tmp_path / "solver.h5", frames=frames)
     rollout = street(tmp_path / "rollout.h5", frames=25, start=8)
-    main(["--reference", str(reference), "--candidate", str(rollout), "--output", str(tmp_path)])
-    (found,) = read_verdict(tmp_path / "verdict.json")["simulations"]
+    (found,) = validated(reference, rollout, tmp_path)["simulations"]
     assert len(found["by_step"]["relative_l2"]) == compared
     assert max(found["by_step"]["relative_l2"]) < 1e-6
     monkeypatch.setitem(globals(), "INTERVAL_D", INTERVAL_D / 2)
@@ -185,17 +182,16 @@ def test_the_limit_is_passed_at_the_step_that_a_drift_gives(tmp_path: Path) -> N
 
 
 def test_one_simulation_gives_no_interval(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    references = [str(street(tmp_path / f"solver{phase}.h5", phase=phase)) for phase in (0.1, 0.2, 0.3)]
-    rollout = street(tmp_path / "rollout.h5", frames=20, phase=0.18)
-    request = ["--reference", *references, "--candidate", str(rollout), "--output", str(tmp_path)]
-    main(request)
-    verdict = read_verdict(tmp_path / "verdict.json")
+    for phase in (0.1, 0.2, 0.3):
+        street(tmp_path / f"solver{phase}.h5", phase=phase)
+    street(tmp_path / "rollout.h5", frames=20, phase=0.18)
+    verdict = compared(tmp_path)
     assert verdict["verdict"] == "inconclusive"
     assert [each["interval"] for each in verdict["criteria"]] == [None] * 6
     assert [each["reference"] for each in verdict["simulations"]] == ["solver0.2.h5"]  # by the first frame
     capsys.readouterr()
     with pytest.raises(SystemExit) as stopped:
-        main([*request, "--require", "accepted"])
+        compared(tmp_path, "--require", "accepted")
     assert stopped.value.code == 3
     assert "nothing to do" in capsys.readouterr().out
 
@@ -429,19 +425,19 @@ def moved(path: Path) -> Path:
 def test_bad_input_is_one_line(tmp_path: Path, change: Callable[[Path], Path], message: str) -> None:
     reference, output = street(tmp_path / "solver.h5"), tmp_path / "report"
     with pytest.raises(InputError, match=message):
-        main(["--reference", str(reference), "--candidate", str(change(tmp_path / "r.h5")), "--output", str(output)])
+        validated(reference, change(tmp_path / "r.h5"), output)
     assert not output.exists()
 
 
 def test_what_does_not_shed_or_is_given_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     still = street(tmp_path / "still.h5", strength=0.02)
     with pytest.raises(SystemExit) as stopped, one_line_errors():
-        main(["--reference", str(still), "--candidate", str(still), "--output", str(tmp_path)])
+        validated(still, still, tmp_path)
     assert stopped.value.code == BAD_INPUT_EXIT_CODE
     assert "still.h5: the wake swings by 0.0" in capsys.readouterr().err
-    reference, one, two = (street(tmp_path / f"{name}.h5") for name in ("solver", "one", "two"))
-    with pytest.raises(InputError, match=r"two.h5: a roll-out of .*solver.h5, as is .*one.h5"):
-        main(["--reference", str(reference), "--candidate", str(one), str(two), "--output", str(tmp_path)])
+    reference, rollout, _ = (street(tmp_path / f"{name}.h5") for name in ("solver", "rollout1", "rollout2"))
+    with pytest.raises(InputError, match=r"rollout2.h5: a roll-out of .*solver.h5, as is .*rollout1.h5"):
+        compared(tmp_path)
+    other = street(tmp_path / "other.h5", reynolds=60.0)
     with pytest.raises(InputError, match="a --floor of Reynolds number 60"):
-        main(["--reference", str(reference), "--candidate", str(one), "--output", str(tmp_path), "--floor",
-              str(street(tmp_path / "other.h5", reynolds=60.0))])  # fmt: skip
+        validated(reference, rollout, tmp_path, "--floor", str(other))
