@@ -31,15 +31,6 @@ def test_the_line_has_no_negative_slope_or_intercept() -> None:
     assert _intercept(inverse, 300.0 * inverse - 0.01).value == 0
 
 
-def test_the_uncertainty_of_the_intercept_is_that_of_a_line_of_least_squares() -> None:
-    inverse = np.linspace(1e-4, 1e-3, 10)
-    values = 2.0 + 300.0 * inverse + np.random.default_rng(5).normal(0, 0.01, 10)
-    (_, intercept), covariance = np.polyfit(inverse, values, 1, cov=True)
-    found = _intercept(inverse, values)
-    assert found.value == pytest.approx(intercept, rel=1e-6)
-    assert found.uncertainty == pytest.approx(np.sqrt(covariance[1, 1]), rel=1e-6)
-
-
 def test_frechet_distance_of_known_normals() -> None:
     rng = np.random.default_rng(6)
     values = rng.normal(size=(500, 3))

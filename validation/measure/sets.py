@@ -133,13 +133,14 @@ class Table:
         """Write `parts`, one or more, in their order. OSError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
-        self._row: np.dtype[np.void] | None = None
+        self._row: np.dtype[np.void]  # that of every part
         labels: list[tuple[npt.NDArray[Any], ...]] = []
         for part in parts:
-            self._row = self._row or _row_of(part)
+            columns = {name: getattr(part, name) for name in _NAMES}
+            self._row = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in columns.items()])
             rows = np.empty(len(part), dtype=self._row)
-            for name in _NAMES:
-                rows[name] = getattr(part, name)
+            for name, values in columns.items():
+                rows[name] = values
             self._write(rows)
             floats = (column.astype(np.float32) for column in (part.energy_gev, part.theta_rad, part.phi_rad))
             labels.append((*floats, part.particle, part.empty))
@@ -175,7 +176,6 @@ class Table:
         return Observables.joined(parts)
 
     def _read(self, start: int, stop: int) -> Observables:
-        assert self._row is not None
         size = self._row.itemsize
         # Not a memory map: the kernel maps pages around those touched, so that memory would grow with the table.
         stored = os.pread(self._file.fileno(), max(stop - start, 0) * size, start * size)
@@ -237,11 +237,6 @@ def samples(tables: Tables, showers: int, rng: np.random.Generator) -> Samples:
 def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:
     """At most so many rows, in memory and in order."""
     return rows[np.sort(rng.choice(len(rows), min(len(rows), showers), replace=False))]
-
-
-def _row_of(part: Observables) -> np.dtype[np.void]:
-    columns = [(name, values.dtype, values.shape[1:]) for name in _NAMES for values in (getattr(part, name),)]
-    return np.dtype(columns)
 
 
 @dataclass(frozen=True)
