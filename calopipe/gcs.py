@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -88,9 +88,8 @@ class GcsPath:
     def stat(self) -> SimpleNamespace:
         """`st_size` in bytes, `st_mtime` in s, and `generation`, another one at every change. FileNotFoundError."""
         with _store_errors(self):
-            blob = _bucket(self).get_blob(self.key, retry=_retry())
-        if blob is None:
-            raise _missing(self)
+            blob = _blob(self)
+            blob.reload(retry=_retry())
         return SimpleNamespace(st_size=blob.size, generation=blob.generation, st_mtime=blob.updated.timestamp())
 
     def read_text(self) -> str:
@@ -114,14 +113,8 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        with _store_errors(self):
-            try:
-                _blob(self).delete(retry=_retry(), if_generation_match=generation)
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
-            except api_errors.NotFound:
-                if not missing_ok:
-                    raise
+        with suppress(FileNotFoundError) if missing_ok else nullcontext(), _store_errors(self):
+            _blob(self).delete(retry=_retry(), if_generation_match=generation)
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
@@ -142,12 +135,7 @@ class GcsPath:
             blob = _blob(self)
             content = text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
-            try:
-                blob.upload_from_file(
-                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
-                )
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            blob.upload_from_file(io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how)
             return int(blob.generation)
 
 
@@ -253,10 +241,6 @@ def _client_of(process: int) -> storage.Client:  # noqa: ARG001  a process that 
     return storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
 
 
-def _missing(path: GcsPath) -> FileNotFoundError:
-    return FileNotFoundError(2, "no such object", str(path))
-
-
 @contextmanager
 def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
     """The store's errors as those of `pathlib`, or as InputError.
@@ -268,7 +252,9 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
     except api_errors.NotFound:
         if missing_ok:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
-        raise _missing(path) from None
+        raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
+    except api_errors.PreconditionFailed:
+        raise FileExistsError(errno.EEXIST, "another generation is there", str(path)) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(
             f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"
