@@ -83,11 +83,6 @@ class Examined:
         rule, split = self.selection.rule, self.selection.split
         return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
 
-    @cached_property
-    def kept(self) -> npt.NDArray[np.bool_]:
-        """Whether each counts, (n,). A selection that stops at corrupt showers keeps them, for whoever reads them."""
-        return self.in_split & np.where(self.flaws != 0, self.selection.bad_event == STOP, self.above_cut)
-
 
 @dataclass(frozen=True)
 class ShowerFile(Header):
@@ -188,9 +183,10 @@ class ShowerFile(Header):
             return mask, digests
         for showers in self.examined(selection):
             inside = slice(showers.first, showers.first + len(showers))
-            mask[inside], digests[inside] = showers.kept, showers.digests
-            if (bad := np.flatnonzero(showers.kept & (showers.flaws != 0))).size:
-                raise InputError(f"{self.flaw(showers.first + int(bad[0]))}; {CORRECT_OR_SKIP}")
+            bad = showers.in_split & (showers.flaws != 0)
+            if selection.bad_event == STOP and bad.any():
+                raise InputError(f"{self.flaw(showers.first + int(np.argmax(bad)))}; {CORRECT_OR_SKIP}")
+            mask[inside], digests[inside] = showers.in_split & showers.above_cut & ~bad, showers.digests
         return mask, digests
 
     def examined(self, selection: Selection, start: int = 0, stop: int | None = None) -> Iterator[Examined]:
