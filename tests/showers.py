@@ -52,56 +52,36 @@ def measured_angle(cells: Any, cell_size: float = 1.0, layer_pitch: float = 1.0)
 def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Showers:
     """Showers of 100-200 GeV at 60-120 degrees: a gamma profile in depth, an exponential one across, sparse."""
     rng = np.random.default_rng(seed)
-    nx, ny, nz = geometry.shape
     energy = rng.uniform(100, 200, events).astype(np.float32)
     theta = np.radians(rng.uniform(60, 120, events)).astype(np.float32)
-    x, y, z = np.arange(nx) + 0.5 - nx / 2, np.arange(ny) + 0.5 - ny / 2, np.arange(nz) + 0.5
-    peak = 0.35 * nz
+    z = np.arange(geometry.shape[2]) + 0.5
+    peak = 0.35 * geometry.shape[2]
     depth = z**2 * np.exp(-2 * z / peak)
     shift = np.tan(np.pi / 2 - theta)[:, None] * (z - peak) * geometry.layer_pitch_mm / geometry.cell_mm
-    distance = np.hypot(x[None, :, None, None], y[None, None, :, None] - shift[:, None, None, :])
-    density = np.exp(-1.5 * distance) * depth
-    density /= density.sum(axis=(1, 2, 3), keepdims=True)
-    quanta = rng.poisson(density * 20 * energy[:, None, None, None])  # 50 MeV each, in the files' unit
-    cells = (quanta * 0.05).astype(np.float32)
+    cells = _cells_about(
+        np.zeros_like(shift), shift, np.broadcast_to(depth, shift.shape), energy, geometry=geometry, rng=rng
+    )
     return Showers(cells, energy, theta, measured_angle(cells))
 
 
-def make_toy_showers(*, events: int, geometry: Geometry, seed: int = 0) -> Showers:
-    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter whose layers are listed.
-
-    Points of 5 MeV: their depth is a gamma function in radiation lengths, their distance from the axis exponential.
-    """
-    rng = np.random.default_rng(seed)
-    energy = np.exp(rng.uniform(0, np.log(100), events)).astype(np.float32)
-    cells = np.zeros((events, *geometry.shape), np.float32)
-    edges = np.concatenate([[0.0], np.cumsum([layer.x0 for layer in geometry.layers])])
-    for event, gev in enumerate(energy):
-        points = rng.poisson(gev * 200)
-        depth = rng.gamma(0.5 * max(np.log(gev / 0.008) - 0.5, 0.5) + 1, 2.0, points)
-        radius, phi = rng.exponential(8.0, points), rng.uniform(-np.pi, np.pi, points)
-        for number, layer in enumerate(geometry.layers):
-            inside = (depth >= edges[number]) & (depth < edges[number + 1])
-            if layer.r_edges_mm is not None:
-                bins = np.linspace(-np.pi, np.pi, layer.cells[0] + 1), np.array(layer.r_edges_mm)
-                places = phi[inside], radius[inside]
-            else:
-                bins = tuple(
-                    (np.arange(n + 1) - n / 2) * size for n, size in zip(layer.cells, layer.size_mm, strict=True)
-                )
-                places = radius[inside] * np.cos(phi[inside]), radius[inside] * np.sin(phi[inside])
-            n, m = layer.cells
-            cells[event, :n, :m, number] = np.histogram2d(*places, bins)[0] * 0.005 / geometry.file_unit_gev
-    theta = np.full(events, np.pi / 2, np.float32)
-    return Showers(cells, energy, theta, angle_of_cells(cells, geometry))
+def _cells_about(
+    at_x: Any, at_y: Any, depth: Any, energy_gev: FloatArray, *, geometry: Geometry, rng: np.random.Generator
+) -> FloatArray:
+    """Cells of showers whose axes go through these places, in cells, and that hold so much in depth, (N, layer) all."""
+    x, y = (np.arange(n) + 0.5 - n / 2 for n in geometry.shape[:2])
+    distance = np.hypot(x[:, None, None] - at_x[:, None, None, :], y[None, :, None] - at_y[:, None, None, :])
+    density = np.exp(-1.5 * distance) * depth[:, None, None, :]
+    density /= density.sum(axis=(1, 2, 3), keepdims=True)
+    quanta = rng.poisson(density * 20 * energy_gev[:, None, None, None])  # 50 MeV each, in the files' unit
+    return (quanta * 0.05).astype(np.float32)
 
 
 def make_ring_showers(
     *, events: int, seed: int = 0, geometry: Geometry = RING_GEOMETRY, width_mm: float = 8.0
 ) -> Showers:
-    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers; sparse, quanta of 20 MeV.
+    """Showers of 1-100 GeV, log-uniform, along the axis of a calorimeter of listed layers, in rings or rectangles.
 
-    They fall off from the axis exponentially, over `width_mm`.
+    Sparse, quanta of 20 MeV: a gamma profile in depth, and an exponential one from the axis, over `width_mm`.
     """
     rng = np.random.default_rng(seed)
     where = positions(geometry)
@@ -114,8 +94,8 @@ def make_ring_showers(
     density /= density.sum(axis=(1, 2), keepdims=True)
     quanta = rng.poisson(density * 50 * energy[:, None, None])  # (events, layers, places)
     cells = np.moveaxis(quanta * 0.02 / geometry.file_unit_gev, 1, 2).reshape(events, *geometry.shape)
-    angle = np.full(events, np.pi / 2, dtype=np.float32)
-    return Showers(cells.astype(np.float32), energy, angle, angle)
+    cells = cells.astype(np.float32)
+    return Showers(cells, energy, np.full(events, np.pi / 2, np.float32), angle_of_cells(cells, geometry))
 
 
 def write_file(
@@ -161,20 +141,16 @@ def make_file(path: Path, *, events: int, seed: int = 0, geometry: Geometry = SM
 def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:
     """Showers of two kinds, 211 twice as deep as 11, whose axes lean along x by the azimuth, -0.5 to 0.5 rad."""
     rng = np.random.default_rng(seed)
-    nx, ny, nz = SMALL_GEOMETRY.shape
+    layers = SMALL_GEOMETRY.shape[2]
     energy, theta, phi = (
         rng.uniform(low, high, events).astype(np.float32) for low, high in ((100, 200), (1.2, 1.94), (-0.5, 0.5))
     )
     kind = np.where(rng.uniform(size=events) < 0.5, 11, 211).astype(np.int32)
-    depth = np.arange(nz) - 1.5
+    depth = np.arange(layers) - 1.5
     lean = SMALL_GEOMETRY.layer_pitch_mm / SMALL_GEOMETRY.cell_mm * depth
     at_x, at_y = np.tan(phi)[:, None] * lean, (1 / (np.tan(theta) * np.cos(phi)))[:, None] * lean
-    x, y = np.arange(nx) + 0.5 - nx / 2, np.arange(ny) + 0.5 - ny / 2
-    distance = np.hypot(x[:, None, None] - at_x[:, None, None, :], y[None, :, None] - at_y[:, None, None, :])
-    z = (np.arange(nz) + 0.5) / np.where(kind == 11, 0.8, 1.6)[:, None]
-    density = np.exp(-1.5 * distance) * (z**2 * np.exp(-z))[:, None, None, :]
-    density /= density.sum(axis=(1, 2, 3), keepdims=True)
-    cells = (rng.poisson(density * 20 * energy[:, None, None, None]) * 0.05).astype(np.float32)
+    z = (np.arange(layers) + 0.5) / np.where(kind == 11, 0.8, 1.6)[:, None]
+    cells = _cells_about(at_x, at_y, z**2 * np.exp(-z), energy, geometry=SMALL_GEOMETRY, rng=rng)
     return Showers(cells, energy, theta, measured_angle(cells), more={"phi_rad": phi, "particle": kind})
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import make_toy_showers
+from showers import make_ring_showers
 
 from calopipe.showers.detectors import settled, split_values
 from calopipe.showers.files import open_showers
@@ -38,7 +38,7 @@ def test_from_arrays_to_a_dataset(
     """The page's own code writes the file, its command makes the dataset; every deposit is where it was."""
     geometry, _ = split_values(str(EXAMPLE))
     assert geometry is not None
-    showers = make_toy_showers(events=60, geometry=geometry, seed=3)
+    showers = make_ring_showers(events=60, geometry=geometry, seed=3)
     front, back = (
         showers.cells[:, :12, :12, :10].transpose(0, 3, 1, 2),
         showers.cells[:, :6, :8, 10:].transpose(0, 3, 1, 2),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from showers import SMALL_GEOMETRY, make_showers, make_toy_showers
+from showers import SMALL_GEOMETRY, make_ring_showers, make_showers
 
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import Geometry
@@ -53,7 +53,7 @@ def test_layers_that_are_alike_against_plain_loops() -> None:
 def test_layers_that_are_listed_against_plain_loops(name: str) -> None:
     geometry, _ = split_values(str(ROOT / name) if name.endswith(".toml") else name)
     assert geometry is not None
-    cells = make_toy_showers(events=6, geometry=geometry).cells
+    cells = make_ring_showers(events=6, geometry=geometry).cells
     cells[1, :, :, 0] = 0
     x, y = np.full((2, geometry.shape[2], *geometry.shape[:2]), np.nan)
     for number, layer in enumerate(geometry.layers):
@@ -79,6 +79,6 @@ def test_energy_that_has_no_direction_and_no_energy() -> None:
 
 def test_the_metric_takes_the_angle_of_the_calorimeter() -> None:
     geometry = known()["calochallenge-2"]
-    toys = make_toy_showers(events=3, geometry=geometry)
+    toys = make_ring_showers(events=3, geometry=geometry)
     labels = toys.energy_gev, toys.theta_rad
     np.testing.assert_array_equal(Profiles.of(toys.cells, *labels, geometry).angle_rad, toys.mtheta_rad)

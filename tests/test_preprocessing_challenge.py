@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import pytest
 from commands import refused
-from showers import CYLINDER, make_showers, make_toy_showers, write_file, write_voxels, write_whole
+from showers import make_ring_showers, make_showers, write_file, write_voxels, write_whole
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
@@ -17,7 +17,6 @@ from calopipe.showers.cells import Showers
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
-from preprocessing.showers.plausibility import look_at
 
 
 @pytest.mark.parametrize("name", list(known()))
@@ -67,7 +66,7 @@ def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
 def test_a_file_of_ones_own_calorimeter_states_it(tmp_path: Path) -> None:
     """In either layout; rings with a tilt keep it where the layout has room for one."""
     geometry = known()["calochallenge-1-pions"]
-    showers = make_toy_showers(events=4, geometry=geometry)
+    showers = make_ring_showers(events=4, geometry=geometry)
     for deposits in (CELLS, VOXELS):
         file = open_showers(write_whole(tmp_path / f"{deposits}.h5", showers, geometry, deposits))
         assert (file.geometry, file.deposits) == (geometry, deposits)
@@ -85,7 +84,7 @@ def test_what_is_given_counts_more_than_what_the_file_states(tmp_path: Path) -> 
 
 def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
     geometry = known()["calochallenge-1-photons"]
-    showers = make_toy_showers(events=4, geometry=geometry)
+    showers = make_ring_showers(events=4, geometry=geometry)
     cells = showers.cells.copy()
     cells[2, 3, 1, 4] = np.nan  # the last layer has one angle
     path = write_file(tmp_path / "a.h5", showers, geometry=None, ECAL=cells)
@@ -121,47 +120,6 @@ def test_wrong_files_end_with_one_line(tmp_path: Path) -> None:
     write_voxels(path, voxels[:, :6000], energy)
     with pytest.raises(BadFileError, match="6000 voxels"):  # one that may be left out
         open_showers(path)
-    write_voxels(path, voxels, energy, calopipe_geometry="{}")
-    with pytest.raises(InputError, match="its attribute calopipe_geometry is not the JSON"):
-        open_showers(path)
     write_file(path, make_showers(events=4))
     with pytest.raises(InputError, match=r"its showers have \(17, 17, 5\) cells, the geometry has \(16, 9, 45\)"):
         open_showers(path, "calochallenge-2")
-
-
-@pytest.mark.parametrize(
-    ("energy", "deposits", "told"),
-    [
-        (1e-3, 1.0, "is incident_energies in MeV"),
-        (1.0, 1e-3, "is that the unit of showers (--geometry"),
-        (1.0, 1e3, "is that the unit of showers (--geometry"),
-        (1e-3, 1e-3, "is incident_energies in MeV"),
-    ],
-)
-def test_another_unit_is_named(tmp_path: Path, energy: float, deposits: float, told: str) -> None:
-    with h5py.File(CYLINDER) as file:
-        path = write_voxels(
-            tmp_path / "a.h5", file["showers"][:100] * deposits, file["incident_energies"][:100] * energy
-        )
-    look = look_at(open_showers(path))
-    assert look is not None
-    assert told in " ".join(look.doubts)
-
-
-@pytest.mark.parametrize(
-    ("geometry", "told"),
-    [("x0_per_layer=4", "is x0_per_layer right"), ("layer_pitch_mm=0.01", "are its layers right?")],
-)
-def test_other_layers_than_the_files_are_doubted(geometry: str, told: str) -> None:
-    look = look_at(open_showers(CYLINDER, geometry))
-    assert look is not None
-    assert told in look.doubts[0]
-
-
-@pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
-def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
-    """The third layer of the barrel is 16 radiation lengths thick: where in it half of the energy lies is not seen."""
-    showers = make_toy_showers(events=60, geometry=known()[name])
-    look = look_at(open_showers(write_whole(tmp_path / "a.h5", showers, known()[name])))
-    assert look is not None
-    assert look.doubts == ()

@@ -6,9 +6,11 @@ import json
 import re
 import time
 import weakref
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from commands import run
@@ -19,15 +21,17 @@ from showers import (
     SMALL_GEOMETRY,
     SPREAD_OUT,
     make_labelled_showers,
+    make_ring_showers,
     make_showers,
-    make_toy_showers,
     write_file,
+    write_voxels,
+    write_whole,
 )
 
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry, Layer
-from calopipe.showers.detectors import split_values
+from calopipe.showers.detectors import known, split_values
 from calopipe.showers.files import ShowerFile, open_showers
 from pipelines.checks import check
 from preprocessing.dataset import read_manifest
@@ -37,8 +41,8 @@ from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
 
 
-def _look(path: Path) -> Look:
-    look = look_at(open_showers(path))
+def _look(path: Path, geometry: str = "") -> Look:
+    look = look_at(open_showers(path, geometry))
     assert look is not None
     return look
 
@@ -103,19 +107,26 @@ def test_the_way_through_a_layer_is_longer_by_both_angles(tmp_path: Path) -> Non
     assert _look(path).depth_x0 == pytest.approx(depth * np.mean(straight / np.cos(showers.more[PHI])), rel=1e-3)
 
 
-def test_the_expected_depth_is_half_of_the_gamma_function(tmp_path: Path) -> None:
-    """The known integral, of a calorimeter too deep for anything to leak, and one that ends in the shower."""
-    for layers, leaks in ((60, False), (8, True)):
-        geometry = Geometry((5, 5, layers), cell_mm=10, layer_pitch_mm=4, x0_per_layer=1.0, file_unit_gev=0.02)
-        showers = make_showers(events=20, geometry=geometry)
-        straight = np.full(20, np.pi / 2)
-        path = write_file(tmp_path / "a.h5", showers, geometry=geometry, theta=straight, energy=np.full(20, 50.0))
-        low, high = _look(path).expected_x0
-        for found, critical, margin in ((low, 0.025, -3.0), (high, 0.007, 2.0)):
-            a = 1 + 0.5 * (np.log(50 / critical) - 0.5)
-            share = special.gammainc(a, 0.5 * layers)
-            assert (share < 0.9) == leaks
-            assert found == pytest.approx(2 * special.gammaincinv(a, share / 2) + margin, rel=0.01)
+@pytest.mark.parametrize(
+    ("layers", "size_mm", "leaks"), [(60, (10.0, 10.0), False), (8, (10.0, 10.0), True), (60, (10.0, 9.0), False)]
+)
+def test_the_expected_depth_is_half_of_the_gamma_function(
+    tmp_path: Path, layers: int, size_mm: tuple[float, float], leaks: bool
+) -> None:
+    """The known integral, of a calorimeter too deep for anything to leak, and one that ends in the shower.
+
+    Where layers are listed, as those of other sizes are, what is lost before the first does not count.
+    """
+    geometry = Geometry.of_layers([Layer(4.0, 1.0, (5, 5), size_mm=size_mm)] * layers, 0.02)
+    energy, straight = (np.full(20, value, np.float32) for value in (50, np.pi / 2))
+    showers = replace(make_showers(events=20, geometry=geometry), energy_gev=energy, theta_rad=straight)
+    low, high = _look(write_whole(tmp_path / "a.h5", showers, geometry, "ECAL")).expected_x0
+    for found, critical, margin in ((low, 0.025, 3.0), (high, 0.007, -2.0)):
+        a = 1 + 0.5 * (np.log(50 / critical) - 0.5)
+        share = special.gammainc(a, 0.5 * layers)
+        assert (share < 0.9) == leaks
+        lost = special.gammainc(a, 0.5 * margin) if geometry.layers and margin > 0 else 0.0
+        assert found == pytest.approx(2 * special.gammaincinv(a, (lost + share) / 2) - margin, rel=0.01)
 
 
 _SHOWERS = make_showers(events=60)
@@ -217,15 +228,46 @@ def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
     """Cells of 1.2 mm where 12 mm are meant."""
     text = EXAMPLE.read_text()
     geometry, _ = split_values(str(EXAMPLE))
-    assert geometry is not None
-    showers = make_toy_showers(events=30, geometry=geometry, seed=3)
+    showers = make_ring_showers(events=30, geometry=geometry, seed=3)
     path = write_file(tmp_path / "a.h5", showers, geometry=None)
-    assert look_at(open_showers(path, str(EXAMPLE))).doubts == ()
+    assert _look(path, str(EXAMPLE)).doubts == ()
     narrow = tmp_path / "narrow.toml"
     narrow.write_text(text.replace("cell_mm = 5.0", "cell_mm = 0.5"))
     assert narrow.read_text() != text
-    doubts = look_at(open_showers(path, str(narrow))).doubts
+    doubts = _look(path, str(narrow)).doubts
     assert any(re.match(r"layer 0 is 6 mm wide and layer \d+ 60 mm: are their cells in mm", each) for each in doubts)
+
+
+@pytest.mark.parametrize(
+    ("energy", "deposits", "told"),
+    [
+        (1e-3, 1.0, "is incident_energies in MeV"),
+        (1.0, 1e-3, "is that the unit of showers (--geometry"),
+        (1.0, 1e3, "is that the unit of showers (--geometry"),
+        (1e-3, 1e-3, "is incident_energies in MeV"),
+    ],
+)
+def test_another_unit_of_challenges_layout_is_named(tmp_path: Path, energy: float, deposits: float, told: str) -> None:
+    with h5py.File(CYLINDER) as file:
+        path = write_voxels(
+            tmp_path / "a.h5", file["showers"][:100] * deposits, file["incident_energies"][:100] * energy
+        )
+    assert told in " ".join(_look(path).doubts)
+
+
+@pytest.mark.parametrize(
+    ("geometry", "told"),
+    [("x0_per_layer=4", "is x0_per_layer right"), ("layer_pitch_mm=0.01", "are its layers right?")],
+)
+def test_other_layers_than_the_files_are_doubted(geometry: str, told: str) -> None:
+    assert told in _look(CYLINDER, geometry).doubts[0]
+
+
+@pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
+def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
+    """The third layer of the barrel is 16 radiation lengths thick: where in it half of the energy lies is not seen."""
+    showers = make_ring_showers(events=60, geometry=known()[name])
+    assert _look(write_whole(tmp_path / "a.h5", showers, known()[name])).doubts == ()
 
 
 def test_a_run_stops_at_it_before_training_unless_it_is_to_go_on(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from showers import (
     SMALL_GEOMETRY,
     make_dataset,
     make_file,
+    make_ring_showers,
     make_showers,
-    make_toy_showers,
     write_file,
     write_whole,
 )
@@ -119,7 +119,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     edges = (0.0, 5.0, 15.0, 40.0)
     thin, thick = (Layer(pitch, x0, (4, 3), r_edges_mm=edges) for pitch, x0 in ((3.0, 1.0), (6.0, 2.0)))
     geometry = Geometry.of_layers([thin] * 6 + [thick] * 8, 1e-3)
-    path = write_whole(tmp_path / "mc.h5", make_toy_showers(events=150, geometry=geometry), geometry)
+    path = write_whole(tmp_path / "mc.h5", make_ring_showers(events=150, geometry=geometry), geometry)
     make_dataset(tmp_path / "ds", path)
     fit_layers(tmp_path / "ds", tmp_path / "m", "--steps", "4")
     selection = Selection("test", cut_gev=0)
@@ -138,7 +138,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     np.testing.assert_allclose(stored[:16, 2 * 3 + 1 :: 12], shown.cells[:, 2, 1] * 20, rtol=1e-5)
 
     thinner = Geometry.of_layers([thin] * 6 + [thick] * 7 + [thin], 1e-3)
-    write_whole(tmp_path / "other.h5", make_toy_showers(events=40, geometry=thinner), thinner)
+    write_whole(tmp_path / "other.h5", make_ring_showers(events=40, geometry=thinner), thinner)
     differs = "layer 13 is 4 angles x 3 rings between 0, 5, .* mm, 3 mm and .*, the model was trained on .*"
     with pytest.raises(InputError, match=f"{differs}; use files of one detector"):
         generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
