@@ -206,15 +206,6 @@ def test_a_killed_process_leaves_what_names_beside_what_it_names(tmp_path: Path,
         assert len(list((tmp_path / "tmp").rglob("run-*"))) == 1
 
 
-def test_a_bucket_that_goes_away_ends_the_work_in_one_line(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gcs, "_RETRY_SECONDS", 1.0)
-    with pytest.raises(InputError, match="cannot be reached"), mirrored(RUN) as folder:  # noqa: PT012  it takes a while
-        _write(folder / "first", "there")
-        proxy.close()
-        _write(folder / "more", "lost")
-        pytest.fail("nobody noticed")
-
-
 def test_a_stopped_process_says_what_did_not_reach_the_bucket(
     proxy: Proxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

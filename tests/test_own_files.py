@@ -68,14 +68,6 @@ def test_files_of_another_program_in_shards_keep_the_manifest_beside_them(tmp_pa
     assert "shards/a.json: is not of calopipe" in refused(tmp_path / "out", command=_preprocess)
 
 
-def test_a_damaged_manifest_is_made_anew_beside_its_shards(tmp_path: Path) -> None:
-    _preprocess(tmp_path / "out")
-    before = (tmp_path / "out/manifest.json").read_bytes()
-    (tmp_path / "out/manifest.json").write_bytes(before[:99])
-    _preprocess(tmp_path / "out")
-    assert (tmp_path / "out/manifest.json").read_bytes() == before
-
-
 def test_documents_of_any_version_are_calopipes_and_the_pages_beside_them(tmp_path: Path) -> None:
     document, page = tmp_path / "a.json", tmp_path / "a.html"
     page.write_text(html("A page", ""))  # type: ignore[arg-type]
