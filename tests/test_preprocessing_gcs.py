@@ -244,7 +244,7 @@ for number in range(1, 8):
 
 
 def test_an_object_that_vanishes_as_it_is_read_ends_in_one_line(tmp_path: Path, proxy: Proxy) -> None:
-    """In processes of their own, for HDF5 can bring one down as it ends. The first read is of the hash."""
+    """In processes of their own, for HDF5 can bring one down as it ends."""
     program = _VANISHING.format(file=str(make_file(tmp_path / "a.h5", events=20)), output=str(tmp_path / "ds"))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

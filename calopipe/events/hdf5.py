@@ -15,7 +15,10 @@ from calopipe.storage import Location
 
 @contextmanager
 def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
-    """The HDF5 file `path`, with room for so many bytes of decompressed chunks. InputError, BadFileError."""
+    """The HDF5 file `path`, with room for so many bytes of decompressed chunks. InputError, BadFileError.
+
+    A BadFileError of the block says what is wrong with the file, and is given its name here.
+    """
     # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
     room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
     try:
@@ -27,6 +30,8 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
         failure = InputError(f"{path}: no such file; check the path")
     except PermissionError:
         failure = InputError(f"{path}: permission denied; make the file readable for this user")
+    except BadFileError as error:
+        failure = BadFileError(f"{path}: {error}")
     except InputError as error:
         failure = error.with_traceback(None)
     except (OSError, RuntimeError) as error:  # what h5py raises for a file that is not whole

@@ -94,20 +94,20 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
     with opened_file(path) as file:
         for name, shape in _SHAPES.items():
             if name not in file or file[name].ndim != len(shape.split(",")):
-                _refuse(path, f"no dataset {name} ({shape}), which a flow has")
+                _refuse(f"no dataset {name} ({shape}), which a flow has")
         for name in _ATTRIBUTES:
             if name not in file.attrs or not np.isfinite(file.attrs[name]).all():
-                _refuse(path, f"no attribute {name}, or it is not a finite number")
+                _refuse(f"no attribute {name}, or it is not a finite number")
         frames, *shape, components = file[FRAMES].shape
         solid, time = file["solid"][()].astype(bool), file["time"][()]
         if components != 2 or solid.shape != tuple(shape) or len(time) != frames:
-            _refuse(path, f"velocity {file[FRAMES].shape}, solid {solid.shape} and time {time.shape} do not fit")
+            _refuse(f"velocity {file[FRAMES].shape}, solid {solid.shape} and time {time.shape} do not fit")
         if frames < least_frames:
-            _refuse(path, f"{frames} frames, at least {least_frames} are needed")
+            _refuse(f"{frames} frames, at least {least_frames} are needed")
         intervals = np.diff(time)
         interval = float((time[-1] - time[0]) / (frames - 1))
         if not interval > 0 or np.abs(intervals - interval).max() > _EVENLY * interval:
-            _refuse(path, f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
+            _refuse(f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
         length, height = (float(attr) for attr in file.attrs["obstacle_d"])
         return FlowFile(
             grid=Grid((shape[0], shape[1]), float(file.attrs["cell_d"]), interval),
@@ -181,5 +181,5 @@ def flow_writer(
         yield append
 
 
-def _refuse(path: Location, reason: str) -> NoReturn:
-    raise BadFileError(f"{path}: {reason}; give files as docs/formats.md describes them")
+def _refuse(reason: str) -> NoReturn:
+    raise BadFileError(f"{reason}; give files as docs/formats.md describes them")

@@ -16,7 +16,7 @@ from calopipe.errors import InputError
 from calopipe.events.contents import Header, distinct, remembered_hashes
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
-from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP, BadFileError
+from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP
 from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Geometry, Showers
@@ -233,17 +233,11 @@ def open_showers(
     to have the geometry `beside`, a model's, where it has as many cells; else the reference's or, in CaloChallenge's
     layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
     """
-    try:
-        content = sha256 or storage.sha256_of_file(path)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
     with opened_file(path) as file:
-        try:
-            datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
-            labels, stored = read_labels(datasets)
-            geometry, assumed, whose = geometry_of(file.attrs, stored.shape[1:], geometry_values, beside)
-        except BadFileError as error:
-            raise BadFileError(f"{path}: {error}") from None
+        content = sha256 or storage.sha256_of_file(path)
+        datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
+        labels, stored = read_labels(datasets)
+        geometry, assumed, whose = geometry_of(file.attrs, stored.shape[1:], geometry_values, beside)
         more = {name: labels.pop(dataset) for name, dataset in DATASETS.items() if dataset in labels}
         flaws = np.zeros(len(stored), dtype=np.int8)
         angles = {"phi": more[PHI]} if PHI in more else {}

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from calopipe.errors import InputError, require_least
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
-from calopipe.events.tolerance import BadFileError
 from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, taken
 from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
@@ -151,12 +150,7 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
 def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
     """The labels (N,) of a file without cells. None of one that has cells, or no labels. InputError, BadFileError."""
     with opened_file(path) as file:
-        try:
-            datasets = read_labels_alone(
-                {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
-            )
-        except BadFileError as error:
-            raise BadFileError(f"{path}: {error}") from None
+        datasets = read_labels_alone({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
     if datasets is None:
         return None
     names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
