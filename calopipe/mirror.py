@@ -63,7 +63,8 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
             yield mirror.folder
         except BaseException as error:
             try:
-                mirror.end(writes=writes)
+                if writes:
+                    mirror.end()
             except (InputError, OSError) as lost:
                 if lost is not error:
                     logger.warning("not all that was done is in the bucket: %s", lost)
@@ -71,7 +72,8 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
                 raise type(error)(told(str(error))) from None
             raise
         else:
-            mirror.end(writes=writes)
+            if writes:
+                mirror.end()
         finally:
             del _mirrors[mirror.folder]
 
@@ -174,13 +176,11 @@ class _Mirror:
     def _name(self, path: Path) -> str:
         return path.relative_to(self.folder).as_posix()
 
-    def end(self, *, writes: bool) -> None:
-        """Where the block `writes`, upload what `changed` was not told of, in the order of its change.
+    def end(self) -> None:
+        """Upload what `changed` was not told of, in the order of its change.
 
         Only what `removed` was told of is removed: what else is gone may have been cleaned away from the disk.
         """
-        if not writes:
-            return
         now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
         for path in sorted(now, key=lambda path: path.stat().st_mtime_ns):
             self.put(path)

@@ -58,8 +58,7 @@ class Settings(FieldSettings):
     @classmethod
     def of(cls, reading: Reading, **more: int) -> Settings:
         """The settings by which files are read so. InputError."""
-        selection = Selection(rule=reading.rule, cut_gev=reading.cut_gev, geometry=reading.geometry)
-        return cls(selection, reading.threshold_gev, **more)
+        return cls(reading.selection(), reading.threshold_gev, **more)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Settings:
