@@ -42,7 +42,6 @@ _PUBLISHED = {
 
 def _geometry(text: str) -> Geometry:
     geometry, values = split_values(text)
-    assert geometry is not None
     return with_values(geometry, values)
 
 

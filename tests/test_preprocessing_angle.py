@@ -52,7 +52,6 @@ def test_layers_that_are_alike_against_plain_loops() -> None:
 @pytest.mark.parametrize("name", ["calochallenge-2", "calochallenge-1-photons", "docs/examples/two-sections.toml"])
 def test_layers_that_are_listed_against_plain_loops(name: str) -> None:
     geometry, _ = split_values(str(ROOT / name) if name.endswith(".toml") else name)
-    assert geometry is not None
     cells = make_ring_showers(events=6, geometry=geometry).cells
     cells[1, :, :, 0] = 0
     x, y = np.full((2, geometry.shape[2], *geometry.shape[:2]), np.nan)

@@ -136,7 +136,6 @@ _UNIT = re.escape("with file_unit_gev=0.02: is that the unit of ECAL (--geometry
 _AXES = r"are the cells \(N, x, y, layer\), are these"
 IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "deposits in MeV for GeV": ({"ECAL": _CELLS * 1000}, f"E_vis/E is 20.2 {_UNIT}"),
-    "deposits in GeV": ({"ECAL": _CELLS / 50}, f"E_vis/E is 0.000405 {_UNIT}"),
     "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
     "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
     "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, _AXES),
@@ -144,10 +143,6 @@ IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
     "another order": (
         {"energy": _SHOWERS.energy_gev[_SPREAD]},
         r"E_vis does not rise with the energies of 10\d.* are they those of",
-    ),
-    "one energy for all": (
-        {"energy": np.full(60, 150.0), "ECAL": _CELLS * np.geomspace(0.4, 2.4, 60)[:, None, None, None]},
-        "all energies are 150 GeV, but E_vis of nine in ten showers spreads .*-fold",
     ),
 }
 
@@ -182,7 +177,8 @@ def test_a_beam_is_doubted_from_twenty_showers_that_spread_fourfold(
     cells = showers.cells * (np.geomspace(1, spread, events) / sums * 150)[:, None, None, None].astype(np.float32)
     energy = np.linspace(least, 150, events)
     doubts = _look(write_file(tmp_path / "a.h5", showers, energy=energy, ECAL=cells)).doubts
-    assert any(doubt.startswith("all energies are") for doubt in doubts) == doubted
+    told = f"all energies are {least} GeV, but E_vis of nine in ten showers spreads .*-fold"
+    assert any(re.match(told, doubt) for doubt in doubts) == doubted
 
 
 @pytest.mark.parametrize(
