@@ -212,8 +212,7 @@ def replacing(path: Location) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        with suppress(FileNotFoundError):
-            temporary.unlink()
+        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Location, document: Any) -> None:

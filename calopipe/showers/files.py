@@ -113,14 +113,18 @@ class ShowerFile(Header):
             logger.warning("%s does not state %s: the %s is assumed (--geometry)", self.path, names, self.assumed_of)
 
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
-        """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event."""
+        """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event.
+
+        The measured angle is that of the file, or of the cells where the file has none.
+        """
         events = range(self.events)[start:stop]
         cells = self.cells(events.start, events.stop)
         flaws = flaws_of_hits(Hits.of(cells))
         if flaws.any():
             raise InputError(f"{self.flaw(events.start + int(np.argmax(flaws != 0)))}; {CORRECT_OR_SKIP}")
         labels = slice(events.start, events.stop)
-        angles = self.theta_rad[labels], self.measured(labels, cells)
+        measured = angle_of_cells(cells, self.geometry) if self.mtheta_rad is None else self.mtheta_rad[labels]
+        angles = self.theta_rad[labels], measured
         return Showers(cells, self.energy_gev[labels], *angles, more=taken(self.more, labels))
 
     def selected(self, mask: npt.NDArray[np.bool_]) -> Iterator[Showers]:
@@ -129,10 +133,6 @@ class ShowerFile(Header):
             here = mask[start : start + self.chunk_events]
             if here.any():
                 yield self.read(start, start + self.chunk_events)[here]
-
-    def measured(self, events: slice, cells: FloatArray) -> FloatArray:
-        """The measured angle of these events: as the file has it, else that of their `cells` (n, x, y, layer)."""
-        return angle_of_cells(cells, self.geometry) if self.mtheta_rad is None else self.mtheta_rad[events]
 
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""

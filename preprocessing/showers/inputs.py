@@ -13,7 +13,6 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import Header, distinct, read_memory, write_memory
 from calopipe.events.tolerance import STOP, BadFileError, Tolerance
-from calopipe.showers.detectors import settled
 from calopipe.storage import Location
 from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile
@@ -31,13 +30,12 @@ def discover(
 ) -> Inputs:
     """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
 
-    `geometry` is as of `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file whose
-    stamp is the same is not opened again. Raises InputError, also for showers that this
-    program generated; a file that does not hold showers is left out if `tolerance` says so. Units, scale or axes that
-    are not plausible (`preprocessing.showers.plausibility`) are a warning, or an error if `tolerance` says so.
+    `geometry` is that of a `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file
+    whose stamp is the same is not opened again. Raises InputError, also for showers that this program generated; a file
+    that does not hold showers is left out if `tolerance` says so. Units, scale or axes that are not plausible
+    (`preprocessing.showers.plausibility`) are a warning, or an error if `tolerance` says so.
     """
-    allowed, geometry = tolerance or Tolerance(), settled(geometry)
-    began = time.time()
+    allowed, began = tolerance or Tolerance(), time.time()
     paths = storage.expand(patterns)
     remembered = read_memory(memory)
     files_then = remembered["files"] if remembered["geometry"] == geometry else {}
