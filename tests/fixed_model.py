@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from likelihoods import drawn, new_model, noise_of
+from likelihoods import drawn, new_model, noise_of, uneven
 
 GOLDEN = Path(__file__).parent / "golden/fixed_model.json"
 _TABLES = Path(__file__).parent.parent / "docs/model.md"
@@ -25,10 +25,8 @@ def showers() -> dict[str, list[Any]]:
     """Number of hits, energy, place and energy of the hottest cell of each of some showers, by layer."""
     energy_gev = np.geomspace(20, 200, _SHOWERS, dtype=np.float32)
     theta_rad = np.linspace(1.2, 1.9, _SHOWERS, dtype=np.float32)
-    model, rng = new_model(), np.random.default_rng(4)
-    for network in model.networks.values():
-        for weight in network.trainable_weights:
-            weight.assign(weight + _SPREAD * rng.normal(size=weight.shape))
+    model = new_model()
+    uneven((weight for network in model.networks.values() for weight in network.trainable_weights), _SPREAD, seed=4)
     cells = drawn(model, energy_gev, theta_rad, noise_of(model, _SHOWERS))
     return {
         "hits": (cells > 0).sum((1, 2)).tolist(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,19 +87,16 @@ def cells_of(model: Autoregressive) -> list[Any]:
     return [model.networks[name] for name in ("even", "odd")]
 
 
-def uneven(weights: list[tf.Variable], size: float) -> None:
+def uneven(weights: Iterable[Any], size: float, seed: int = 2) -> None:
     """Weights as far from their first ones as training might bring them."""
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(seed)
     for weight in weights:
         weight.assign(weight + size * rng.normal(size=weight.shape))
 
 
 def of_every_cell(model: Autoregressive) -> Autoregressive:
     """The model with weights that say something else of every cell."""
-    rng = np.random.default_rng(4)
-    for density in cells_of(model):
-        for weight in density.trainable_weights:
-            weight.assign(weight + 0.03 * rng.normal(size=weight.shape))
+    uneven((weight for density in cells_of(model) for weight in density.trainable_weights), 0.03, seed=4)
     return model
 
 

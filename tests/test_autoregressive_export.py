@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG
+from likelihoods import CONFIG, noise_of
 from showers import SMALL_GEOMETRY, make_dataset, make_showers, write_file
 from trainings import untraced
 
@@ -80,11 +80,6 @@ def _labels(generator: Generator, showers: int) -> tuple[FloatArray, FloatArray]
     )
 
 
-def _noise(generator: Generator, showers: int) -> FloatArray:
-    whole = np.random.default_rng(2).integers(0, 2**24, (showers, generator.model.noise_numbers))
-    return (whole * 2.0**-24).astype(np.float32)
-
-
 def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, saved: Any) -> None:
     energy, theta = _labels(generator, 10)
     batches = list(generator.showers(_asked(energy, theta), _SEED))
@@ -99,7 +94,7 @@ def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, sav
 @_converted
 def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, onnx_file: Path) -> None:
     energy, theta = _labels(generator, 9)
-    noise = _noise(generator, 9)
+    noise = noise_of(generator.model, 9)
     expected = generator.model.generate(_asked(energy, theta), GivenNoise(tf.constant(noise))) * 0.02
     found = _run_onnx(onnx_file, energy, theta, noise)
     assert found.dtype == np.float32
@@ -140,7 +135,7 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
     """And change nothing of the other showers of their batch."""
     refused, taken = _refused_and_taken(generator)
     energy, theta = (np.array(each, np.float32) for each in zip(*refused, *taken, strict=True))
-    inside, noise = np.arange(len(energy)) >= len(refused), _noise(generator, len(energy))
+    inside, noise = np.arange(len(energy)) >= len(refused), noise_of(generator.model, len(energy))
     found = _run_onnx(onnx_file, energy, theta, noise)
     np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), ~inside)
     labels = _asked(energy[inside], theta[inside])
@@ -155,7 +150,7 @@ def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None
     1 is taken as the last float32 below it.
     """
     energy, theta = (each[[0, 1, 2, 3, 3, 3]] for each in _labels(generator, 4))
-    noise = _noise(generator, 6)
+    noise = noise_of(generator.model, 6)
     made = generator.model.onnx(generator.card.valid_range)
     expected = made(energy, theta, noise)["cells_gev"].numpy()
     noise[1, 5], noise[2, 7], noise[3, ::2], noise[3, 1::2] = -1.2, np.nan, 0, 1
