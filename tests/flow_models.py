@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 import numpy.typing as npt
-import tensorflow as tf
 
-from calopipe import storage
+from calopipe.events.splits import SplitRule
+from calopipe.events.tolerance import Tolerance
+from calopipe.flow.files import Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.options import setting
-from preprocessing.dataset import MANIFEST, SHARDS
-from preprocessing.flow.manifest import FlowManifest
-from preprocessing.manifest import Shard
+from preprocessing.flow.manifest import PairSettings
+from preprocessing.pipeline import preprocess
 from training import folder
 from training.folder import Card
 from training.models.base import Phase, build
@@ -95,31 +95,11 @@ def carried(place: Path, gain: float = 1.0, grid: Grid = GRID) -> Path:
 
 def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, train: int) -> Path:
     """A dataset of pairs of successive frames of `velocity` (T, x, y, 2) without obstacle; the first are trained on."""
-    shards = []
-    (place / SHARDS).mkdir(parents=True)
-    for split, first, stop in (("train", 0, train), ("validation", train, len(velocity) - 1)):
-        path = place / SHARDS / f"{split}.tfrecord"
-        with tf.io.TFRecordWriter(str(path)) as writer:
-            for number in range(first, stop):
-                values = {
-                    "now": velocity[number],
-                    "next": velocity[number + 1],
-                    "solid": np.zeros(grid.shape, np.uint8),
-                }
-                features = {name: _feature(bytes_list={"value": [each.tobytes()]}) for name, each in values.items()}
-                features["reynolds"] = _feature(float_list={"value": [80.0 + number]})
-                writer.write(tf.train.Example(features={"feature": features}).SerializeToString())
-        size, sha256 = path.stat().st_size, storage.sha256_of_file(path)
-        shards.append(Shard(f"{SHARDS}/{path.name}", split, stop - first, size, sha256))
-    pairs = len(velocity) - 1
-    manifest = FlowManifest(
-        fingerprint="made", request="made", settings={"split_rule": {"by_file": []}}, geometry=grid,
-        events={"read": pairs, "written": pairs, "repeated": 0, "dropped": {}}, inputs=(), bad_files=(),
-        bad_events=(), shards=tuple(shards), reynolds=(80.0, 80.0 + pairs),
-    )  # fmt: skip
-    storage.write_json(place / MANIFEST, manifest.to_json())
-    return place
-
-
-def _feature(**values: Any) -> tf.train.Feature:
-    return tf.train.Feature(**values)
+    place.mkdir()
+    for split, frames, reynolds in (("train", velocity[: train + 1], 80.0), ("validation", velocity[train:], 120.0)):
+        flow = Flow(grid, np.zeros(grid.shape, bool), reynolds, (0.5, 1.0), "tests")
+        with flow_writer(place / f"{split}.h5", flow) as write:
+            write(frames)
+    settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
+    preprocess(settings.discover([str(place / "*.h5")], Tolerance()), place / "ds", settings)
+    return place / "ds"

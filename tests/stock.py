@@ -15,12 +15,12 @@ from training.models.gan import networks
 @contextmanager
 def stock_layers() -> Iterator[None]:
     """Networks of the 3DGAN that are made in the block are of stock layers."""
-    stock = {"Conv3D": _convolution, "BatchNormalization": layers.BatchNormalization}
+    stock = {"Conv3D": convolution, "BatchNormalization": layers.BatchNormalization}
     with patch.multiple(networks, arrange=lambda flow: flow, restore=lambda flow: flow, **stock):
         yield
 
 
-def _convolution(
+def convolution(
     filters: int,
     kernel: Any,
     *,

@@ -13,6 +13,7 @@ from scipy.stats import norm
 from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead, shape
+from training.models.precision import arithmetic
 from training.onnx.graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -151,17 +152,12 @@ def test_the_presence_of_a_layer_is_told_of_those_before_it(density: TotalsDensi
     np.testing.assert_array_equal((choice.numpy() < tf.sigmoid(odds).numpy())[kept], drawn.numpy()[kept] > 0)
 
 
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
-def test_totals_are_in_full_precision_whatever_the_layers_are(density: TotalsDensity, policy: str) -> None:
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(policy)
-    try:
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_totals_are_in_full_precision_whatever_the_layers_are(density: TotalsDensity, precision: str) -> None:
+    with arithmetic(precision):
         short = _density()
-    finally:
-        keras.config.set_dtype_policy(before)
     short.set_weights(density.get_weights())
-    normal, there, share, labels = _inputs(8)
-    given = normal, there, share, labels
+    _, there, _, labels = given = _inputs(8)
     np.testing.assert_array_equal(short.log_density(*given), density.log_density(*given))
     prior = tf.zeros(_LAYERS)
     np.testing.assert_array_equal(short.log_presence(there, labels, prior), density.log_presence(there, labels, prior))

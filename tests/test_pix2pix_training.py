@@ -23,22 +23,23 @@ from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper
 from training.run import loop
 
-_PAIRS = 40
+_PAIRS = 48  # a file has 17 frames at least
 _TRAIN = 32
 
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_pairs(tmp_path_factory.mktemp("pairs") / "ds", street(_PAIRS + 1), GRID, train=_TRAIN)
+    return write_pairs(tmp_path_factory.mktemp("made") / "pairs", street(_PAIRS + 1), GRID, train=_TRAIN)
 
 
 def test_pairs_are_read_as_they_were_written(dataset: Path) -> None:
-    frames = street(_PAIRS + 1)
-    (batch,) = ordered_batches(dataset, read_manifest(dataset), "train", batch=_TRAIN, decode=decode_pairs)
-    np.testing.assert_array_equal(batch["now"], frames[:_TRAIN])
-    np.testing.assert_array_equal(batch["next"], frames[1 : _TRAIN + 1])
-    np.testing.assert_array_equal(batch["reynolds"], 80 + np.arange(_TRAIN))
-    assert not batch["solid"].numpy().any()
+    frames = [frame.tobytes() for frame in street(_PAIRS + 1)]
+    for split, first, last, reynolds in (("train", 0, _TRAIN, 80), ("validation", _TRAIN, _PAIRS, 120)):
+        (batch,) = ordered_batches(dataset, read_manifest(dataset), split, batch=_TRAIN, decode=decode_pairs)
+        found = zip(*([frame.tobytes() for frame in batch[name].numpy()] for name in ("now", "next")), strict=True)
+        assert sorted(found) == sorted(zip(frames[first:last], frames[first + 1 : last + 1], strict=True))
+        np.testing.assert_array_equal(batch["reynolds"], np.full(last - first, reynolds))
+        assert not batch["solid"].numpy().any()
 
 
 def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from keras import layers
-from stock import stock_layers
+from likelihoods import uneven
+from stock import convolution, stock_layers
 
 from training.models import precision
 from training.models.gan import convolutions
 from training.models.gan.convolutions import Conv3D, arrange, restore
 from training.models.gan.networks import SMALL, discriminator_3d, generator_3d
+from training.models.precision import arithmetic
 from training.models.randomness import Draws
 
 Arrays = dict[str, np.ndarray]
@@ -25,25 +25,13 @@ Case = tuple[tuple[int, ...], int, Size, Size | str, int]  # input (x, y, layer,
 
 @pytest.fixture
 def _float64() -> Iterator[None]:
-    with _policy("float64"):
+    with arithmetic("float64"):
         yield
 
 
-@contextmanager
-def _policy(name: str) -> Iterator[None]:
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(name)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
-
-
-def _fill(variables: list[keras.Variable], seed: int) -> None:
+def _fill(network: keras.Model) -> None:
     """Random weights, biases too: where a bias is 0 and an image empty, rectifiers stand on their kink."""
-    rng = np.random.default_rng(seed)
-    for variable in variables:
-        variable.assign(variable.numpy() + 0.1 * rng.normal(size=variable.shape))
+    uneven(network.trainable_variables, 0.1)
 
 
 def _answers(network: keras.Model, inputs: np.ndarray, *, training: bool = False) -> Arrays:
@@ -76,13 +64,10 @@ def _pair(
     """Our layer alone in a network, and Keras's own, with equal weights."""
     ours, stock = keras.Input(shape), keras.Input(shape)
     layer = Conv3D(filters, kernel, pad=pad, upsample=upsample)
-    flow = layers.UpSampling3D(upsample)(stock)
-    if not isinstance(pad, str):
-        flow = layers.ZeroPadding3D(pad)(flow)
-    flow = layers.Conv3D(filters, kernel, padding="same" if pad == "same" else "valid")(flow)
+    flow = convolution(filters, kernel, pad=pad, upsample=upsample)(stock)
     networks = keras.Model(ours, restore(layer(ours if upsample > 1 else arrange(ours)))), keras.Model(stock, flow)
     assert networks[0].output_shape == networks[1].output_shape
-    _fill(networks[0].trainable_variables, seed=1)
+    _fill(networks[0])
     networks[1].set_weights(networks[0].get_weights())
     return networks
 
@@ -101,17 +86,17 @@ CASES: list[Case] = [
 
 
 @pytest.mark.parametrize(
-    ("devices", "policy", "first"),
+    ("devices", "computed_in", "first"),
     [
         ([], "float32", True), (["GPU"], "float32", True), (["TPU"], "float32", False),
-        (["GPU"], "mixed_bfloat16", True), (["TPU"], "mixed_bfloat16", False), (["GPU"], "mixed_float16", False),
+        (["GPU"], "bfloat16", True), (["TPU"], "bfloat16", False), (["GPU"], "float16", False),
     ],
 )  # fmt: skip
 def test_layers_are_first_where_that_is_fast(
-    devices: list[str], policy: str, first: bool, monkeypatch: pytest.MonkeyPatch
+    devices: list[str], computed_in: str, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tf.config, "list_logical_devices", lambda kind: [kind] if kind in devices else [])
-    with _policy(policy):
+    with arithmetic(computed_in):
         assert convolutions.layers_first() is first
 
 
@@ -132,7 +117,7 @@ def _networks() -> list[tuple[keras.Model, keras.Model]]:
         ours = build(SMALL, momentum=0.9)
         with stock_layers():
             plain = build(SMALL, momentum=0.9)
-        _fill(ours.trainable_variables, seed=4)
+        _fill(ours)
         plain.set_weights(ours.get_weights())
         assert [v.name for v in ours.variables] == [v.name for v in plain.variables]
         pairs.append((ours, plain))
@@ -167,7 +152,7 @@ def test_the_small_networks_are_the_plain_ones(training: bool) -> None:
 def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
     inputs = np.random.default_rng(3).normal(size=(2, *case[0])).astype(np.float32)
     ours, stock = _pair(*case)
-    with _policy("float64"):
+    with arithmetic("float64"):
         truth, _ = _pair(*case)
     truth.set_weights(ours.get_weights())
     answers = [list(_answers(network, inputs).values()) for network in (ours, stock, truth)]
@@ -180,7 +165,7 @@ def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
 def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ones, whose sums in bfloat16 end at 256; here every sum is one that bfloat16 can hold."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: False)
-    with _policy("mixed_bfloat16"):
+    with arithmetic("bfloat16"):
         layer = Conv3D(2, (3, 3, 3), upsample=upsample, kernel_initializer="ones")
     size = 12 // upsample
     with tf.GradientTape() as tape:
@@ -199,12 +184,12 @@ def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
 ) -> None:
     """Root mean squares, against float64: the frequencies are rounded too, so up to three times as much is allowed."""
     inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
-    with _policy("float64"):
+    with arithmetic("float64"):
         truth, _ = _pair(*case)
     exact, errors = _answers(truth, inputs), {}
     for first in (True, False):
         monkeypatch.setattr(convolutions, "layers_first", lambda first=first: first)
-        with _policy("mixed_bfloat16"):
+        with arithmetic("bfloat16"):
             network, _ = _pair(*case)
         network.set_weights(truth.get_weights())
         found = _answers(network, inputs)

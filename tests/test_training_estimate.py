@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import estimate as published
-import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY
@@ -28,8 +26,6 @@ from training.estimate import commands
 from training.estimate import work as counting
 from training.estimate.catalogue import BUILT_IN, Catalogue, Kind, Link, Peak, Price, Rate, load_catalogue
 from training.estimate.model import Pace, Spread, Work, estimate, exchange_seconds, paces, step_seconds
-from training.models.gan.convolutions import Conv3D
-from training.models.precision import plain_forms
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +51,6 @@ def test_a_step_of_the_reference_costs_what_its_layers_say(work: Work) -> None:
     """In G multiplications, forward 3.061 of the generator and 1.896 of the discriminator, .187 in its first layer."""
     # forward once without a gradient and twice with; the first layers' inputs have no gradient where nobody asks
     assert work.flop / 2e9 == pytest.approx(7 * 3.061 + 10 * 1.896 - 2 * 0.187, rel=5e-4)
-
-
-def test_the_plain_forms_are_keras_own() -> None:
-    with plain_forms():
-        layer = Conv3D(3, (2, 3, 2), pad=(1, 0, 1), upsample=2)
-    values = np.random.default_rng(0).normal(size=(2, 4, 3, 5, 2)).astype(np.float32)
-    found = layer(values)
-    up = keras.layers.UpSampling3D(2)(values)
-    expected = tf.nn.conv3d(tf.pad(up, ((0, 0), (1, 1), (0, 0), (1, 1), (0, 0))), layer.kernel.value, [1] * 5, "VALID")
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_work_is_that_of_keras_own_layers() -> None:

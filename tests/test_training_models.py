@@ -20,10 +20,6 @@ from training.models.gan.networks import REFERENCE, discriminator_3d, generator_
 from training.models.randomness import Draws, Dropout
 
 
-def _count(variables: list[keras.Variable]) -> int:
-    return sum(int(np.prod(variable.shape)) for variable in variables)
-
-
 def _shapes(network: keras.Model, *kinds: type[keras.layers.Layer]) -> list[tuple[int, ...]]:
     return [tuple(layer.output.shape[1:]) for layer in network.layers if isinstance(layer, kinds)]
 
@@ -32,7 +28,7 @@ def test_reference_generator() -> None:
     with stock_layers():
         network = generator_3d(REFERENCE, momentum=0.99)
     assert network.count_params() == 1_365_047
-    assert _count(network.non_trainable_variables) == 64
+    assert sum(int(np.prod(variable.shape)) for variable in network.non_trainable_variables) == 64
     assert network.input_shape == (None, 256)
     assert _shapes(network, keras.layers.UpSampling3D) == [(54, 54, 48, 8)]
     assert _shapes(network, keras.layers.Conv3D) == [
