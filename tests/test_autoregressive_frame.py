@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, Few, as_batch, labels_of, uneven_showers
+from likelihoods import CONSTANTS, LAYERS, Few, as_batch, labels_of, reflected, uneven_showers
 from showers import SMALL_GEOMETRY, make_labelled_showers
 
 from calopipe.labels import PHI
@@ -19,12 +18,6 @@ from training.models.autoregressive import frame
 from training.models.autoregressive.frame import SUMS, Axis, Hits, Labels
 
 _DEPTH = np.arange(LAYERS) - 1.8
-
-
-def _reflected(cells: FloatArray, theta: FloatArray, phi: FloatArray | None = None) -> tuple[Hits, Axis]:
-    batch = as_batch(cells, np.full_like(theta, 100), theta)
-    labels = replace(labels_of(batch), phi=None if phi is None else tf.constant(phi))
-    return frame.reflect(batch["cell"], batch["value"], labels, CONSTANTS)
 
 
 def _planted(x: FloatArray, y: FloatArray) -> FloatArray:
@@ -48,7 +41,7 @@ def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg
     y = at_y + along * _DEPTH  # in the frame of theta <= 90 degrees
     mirrored = -1 if theta > math.pi / 2 else 1
     cells = _planted(at_x + slope_x * _DEPTH, mirrored * y)
-    hits, axis = _reflected(cells, np.array([theta], np.float32))
+    hits, axis = reflected(cells, np.array([theta], np.float32))
     sign = 1 if at_x >= 0 else -1  # to x >= 0
     np.testing.assert_allclose(axis.offset[0], [sign * at_x, sign * slope_x, at_y, off], atol=2e-5)
     np.testing.assert_allclose(axis.x[0], sign * (at_x + slope_x * _DEPTH), atol=5e-5)
@@ -82,13 +75,13 @@ def test_cells_count_for_the_axis_by_how_narrow_they_are() -> None:
 def test_a_shower_in_one_layer_has_no_slope() -> None:
     cells = np.zeros((1, *SMALL_GEOMETRY.shape), np.float32)
     cells[0, 10, 7, 3], cells[0, 11, 7, 3] = 1.0, 3.0
-    _, axis = _reflected(cells, np.array([math.pi / 2], np.float32))
+    _, axis = reflected(cells, np.array([math.pi / 2], np.float32))
     np.testing.assert_allclose(axis.offset[0], [2.75, 0, -1, 0], atol=1e-5)
     rng = np.random.default_rng(2)
     for layer in range(LAYERS):  # whatever the energies, which round differently
         many = np.zeros((200, *SMALL_GEOMETRY.shape), np.float32)
         many[..., layer] = rng.lognormal(0, 2, (200, *SMALL_GEOMETRY.shape[:2]))
-        _, axis = _reflected(many, np.full(200, math.pi / 2, np.float32))
+        _, axis = reflected(many, np.full(200, math.pi / 2, np.float32))
         np.testing.assert_allclose(axis.offset.numpy()[:, [1, 3]], 0, atol=1e-5)
 
 
@@ -100,7 +93,7 @@ def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
     if azimuth:
         made = make_labelled_showers(events=20)
         cells, theta, phi, other = made.cells, made.theta_rad, made.more[PHI], -made.more[PHI]
-    hits, axis = _reflected(cells, theta, phi)
+    hits, axis = reflected(cells, theta, phi)
     sums = frame.layer_sums(hits, CONSTANTS).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
     for flipped, angle, turned in (
@@ -108,7 +101,7 @@ def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
         (cells[:, :, ::-1], np.float32(math.pi) - theta, phi),
         (cells[:, ::-1, ::-1], np.float32(math.pi) - theta, other),
     ):
-        mirror, same = _reflected(flipped, angle, turned)
+        mirror, same = reflected(flipped, angle, turned)
         np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
         np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS) / scale, sums / scale, atol=2e-5)
     assert azimuth or (axis.offset[:, 0].numpy() >= 0).all()
@@ -141,7 +134,7 @@ def _terms(hits: Hits) -> Any:
 
 def test_the_sums_of_each_layer_and_colour() -> None:
     cells, _, theta = uneven_showers(events=3)
-    hits, axis = _reflected(cells, theta)
+    hits, axis = reflected(cells, theta)
     expected = _by_hand(hits, axis)
     assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
     np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS), expected, rtol=1e-4, atol=1e-3)
@@ -156,7 +149,7 @@ def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
     """And the same shares of even cells: colours are counted from the axis, which goes along."""
     cells, _, theta = uneven_showers(events=20)
     cells[:, :, -1] = 0
-    (hits, axis), (moved, same) = _reflected(cells, theta), _reflected(np.roll(cells, 1, axis=2), theta)
+    (hits, axis), (moved, same) = reflected(cells, theta), reflected(np.roll(cells, 1, axis=2), theta)
     further = np.where(theta > math.pi / 2, -1, 1)  # reflected to acute angles
     np.testing.assert_allclose(same.offset[:, 2], axis.offset[:, 2] + further, atol=1e-4)
     sums, others = (frame.layer_sums(each, CONSTANTS).numpy() for each in (hits, moved))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONFIG, CONSTANTS, LAYERS, as_batch, labels_of
+from likelihoods import CONFIG, LAYERS, reflected
 from showers import SMALL_GEOMETRY, make_dataset, make_labelled_showers, measured_angle, write_file
 from trainings import untraced
 
@@ -25,7 +25,6 @@ from training.fit import fit
 from training.folder import read_card
 from training.generation import EXTRAPOLATE, generate
 from training.generator import Generator
-from training.models.autoregressive import frame
 from training.models.base import build
 
 
@@ -43,19 +42,13 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place / "model"
 
 
-def _reflected(showers: Showers) -> tuple[frame.Hits, frame.Axis]:
-    batch = as_batch(showers.cells, showers.energy_gev, showers.theta_rad, longest=700)
-    labels = replace(labels_of(batch), phi=tf.constant(showers.more[PHI]))
-    return frame.reflect(batch["cell"], batch["value"], labels, CONSTANTS)
-
-
 def test_the_axis_follows_the_particle() -> None:
     """What is left of the slopes is what a shower of twenty thousand points scatters by; without phi it is tan phi."""
     made = make_labelled_showers(events=100)
-    _, axis = _reflected(made)
+    _, axis = reflected(made.cells, made.theta_rad, made.more[PHI])
     assert np.abs(axis.offset.numpy()[:, 1::2]).max() < 0.1
     assert (axis.x.numpy()[:, -1] > 0)[np.abs(made.more[PHI]) > 0.1].all()
-    _, other = _reflected(replace(made, more={PHI: np.zeros(100, np.float32)}))
+    _, other = reflected(made.cells, made.theta_rad, np.zeros(100, np.float32))
     tilt = np.tan(np.abs(made.more[PHI])) * 20.0 / 15.3
     np.testing.assert_allclose(np.abs(other.offset.numpy()[:, 1]), tilt, atol=0.1)
 

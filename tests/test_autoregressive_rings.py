@@ -68,15 +68,6 @@ def model(geometry: Geometry) -> Autoregressive:
     return of_every_cell(adapted(geometry, as_batch(*_showers(geometry, 300))))
 
 
-def _cell_at(where: Positions, layer: int, x: float, y: float, r: float | None = None) -> int:
-    """The place of the cell whose middle is nearest to (x, y), or, of one that goes round, to a radius."""
-    away = np.hypot(where.x_mm[layer] - x, where.y_mm[layer] - y)
-    away = np.where(
-        where.ring_mm[layer] > 0, np.abs(where.ring_mm[layer] - (math.hypot(x, y) if r is None else r)), away
-    )
-    return int(np.nanargmin(away))
-
-
 def test_cells_that_share_a_side_touch(geometry: Geometry) -> None:
     """The neighbours of the table are those whose areas touch, found by points just beyond the middle of each side."""
     mesh, where = mesh_of(geometry), positions(geometry)
@@ -163,10 +154,8 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
             if layer == 0:
                 assert not found[row, (back - 1) * 25 : back * 25].any()
                 continue
-            if where.ring_mm[other].any() == where.ring_mm[layer].any() and _inside(where, layer, place, other):
-                near = _cell_at(
-                    where, other, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place]
-                )
+            near = _behind(where, layer, place, other)
+            if where.ring_mm[other].any() == where.ring_mm[layer].any() and near is not None:
                 assert seen == pytest.approx(scaled[shower, other, near], rel=1e-5, abs=1e-6)
                 share = images[shower, other, near] / images[shower, other].sum()
                 assert found[row, (75 if odd else 50) + back - 1] == pytest.approx(share, rel=1e-4, abs=1e-6)
@@ -202,16 +191,16 @@ def _of_squares(away: Sequence[float], size: tuple[float, float]) -> float:
     return float(chances ** (-1 / 3))
 
 
-def _inside(where: Positions, layer: int, place: int, other: int) -> bool:
-    """Whether the middle of a cell lies well within a cell of the `other` layer."""
-    size = np.sqrt(np.nanmin(where.area_mm2[other]))
-    near = _cell_at(where, other, where.x_mm[layer, place], where.y_mm[layer, place], where.r_mm[layer, place])
-    apart = math.hypot(
-        where.x_mm[layer, place] - where.x_mm[other, near],
-        where.y_mm[layer, place] - where.y_mm[other, near],
-        where.ring_mm[layer, place] - where.ring_mm[other, near],
-    )
-    return apart < size / 4
+def _behind(where: Positions, layer: int, place: int, other: int) -> int | None:
+    """The place of the cell of the `other` layer that the middle of a cell lies in; None if that is near its edge.
+
+    It is the one whose middle is nearest or, of cells that go round, whose radius is.
+    """
+    x, y, ring = (of[other] - of[layer, place] for of in (where.x_mm, where.y_mm, where.ring_mm))
+    radius = np.abs(where.ring_mm[other] - where.r_mm[layer, place])
+    near = int(np.nanargmin(np.where(where.ring_mm[other] > 0, radius, np.hypot(x, y))))
+    apart = math.hypot(x[near], y[near], ring[near])
+    return near if apart < np.sqrt(np.nanmin(where.area_mm2[other])) / 4 else None
 
 
 def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geometry) -> None:

@@ -85,25 +85,21 @@ def _perform(options: argparse.Namespace) -> None:
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+        from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
+        from training.generation import generate  # noqa: PLC0415
+        from training.parts import Share  # noqa: PLC0415
+
         cut = {"cut_gev": read_card(model).dataset["cut_gev"]}
-        _generate(options, model, output, Reading(**cut | given(Reading, options)).selection(options.split))
-
-
-def _generate(options: argparse.Namespace, model: Path, output: Path, selection: Selection) -> None:
-    from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
-    from training.generation import generate  # noqa: PLC0415
-    from training.parts import Share  # noqa: PLC0415
-
-    conditions = _conditions(options, model, selection)
-    share = None if options.share is None else Share.parse(options.share)
-    generate(
-        model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
-        strategy=options.strategy, library=options.library and Path(options.library), share=share,
-        outside=options.outside,
-    )  # fmt: skip
-    if options.timing:
-        with mirrored_file(storage.location(options.timing)) as timing:
-            time_generation(model, conditions, timing)
+        conditions = _conditions(options, model, Reading(**cut | given(Reading, options)).selection(options.split))
+        share = None if options.share is None else Share.parse(options.share)
+        generate(
+            model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
+            strategy=options.strategy, library=options.library and Path(options.library), share=share,
+            outside=options.outside,
+        )  # fmt: skip
+        if options.timing:
+            with mirrored_file(storage.location(options.timing)) as timing:
+                time_generation(model, conditions, timing)
 
 
 def _conditions(options: argparse.Namespace, model: Path, selection: Selection) -> Any:

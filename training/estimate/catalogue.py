@@ -100,7 +100,7 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
         catalogue: Catalogue = _made(Catalogue, tomllib.loads(place.read_text()), "")
     except FileNotFoundError:
         raise InputError(f"--catalogue {place}: no such file; check the name") from None
-    except (ValueError, UnicodeDecodeError) as error:  # of the syntax, or _made's
+    except ValueError as error:  # of the syntax, of the encoding, or _made's
         raise InputError(f"{place}: {error}; copy {BUILT_IN.name} and change its numbers") from None
     return catalogue
 

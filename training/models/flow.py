@@ -121,12 +121,9 @@ class FlowJudge(Judge):
         self._seen += len(made)
         return super().add(batch, made)
 
+    @mpl.rc_context({"font.size": 9.0})
     def figures(self) -> Mapping[str, Figure]:
-        with mpl.rc_context({"font.size": 9.0}):
-            return {"vorticity": self._figure()}
-
-    def _figure(self) -> Figure:
-        """A row of each frame: the solver's, the model's, and their difference on the same scale."""
+        """`vorticity`: a row of each frame: the solver's, the model's, and their difference on the same scale."""
         rows = len(self._shown)
         (x, y), cell = self._grid.shape, self._grid.cell_d
         figure = Figure(figsize=(13, max(rows * (13 / 3 * y / x + 0.5), 1.5)), dpi=100, layout="constrained")
@@ -143,7 +140,7 @@ class FlowJudge(Judge):
                 axis.set_title(f"{name}, Re = {reynolds:.0f}", loc="left")
                 axis.set(xlabel="x [D]", ylabel="y [D]")
             figure.colorbar(mesh, ax=row[-1], label="vorticity [U/D]", extend="both")
-        return figure
+        return {"vorticity": figure}
 
 
 def mirrored(batch: Batch, chosen: Tensor) -> dict[str, Tensor]:
