@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import keras_fit
@@ -11,7 +10,7 @@ import onnxruntime
 import pytest
 import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
-from trainings import engine_of, evaluator_of, fit_small, same_training, small_flow
+from trainings import engine_of, evaluator_of, fit_small, history_of, same_training, small_flow
 
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_pairs, ordered_batches
@@ -149,7 +148,7 @@ def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypa
     monkeypatch.setattr(loop.Loop, "steps", keras_fit.steps)
     fit_small(flow, tmp_path / "keras")
     assert read_card(tmp_path / "one").trained["steps"] == 14
-    last = json.loads((tmp_path / "one/history.jsonl").read_text().splitlines()[-1])["train"]
+    last = history_of(tmp_path / "one")[-1]["train"]
     made, judged = last["generator"], last["discriminator"]  # with the published weights
     assert made["total"] == pytest.approx(made["adversarial"] + 100 * made["l1"])
     assert judged["total"] == pytest.approx((judged["real"] + judged["fake"]) / 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sys
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import tensorflow as tf
 from flows import GRID
 from scipy.stats import norm
-from trainings import same_training, small_flow
+from trainings import history_of, same_training, small_flow
 
 from calopipe import storage
 from training import __main__ as command
@@ -39,7 +38,7 @@ def _fit(dataset: Path, output: Path) -> None:
 
 def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
     _fit(small_flow(tmp_path), tmp_path / "m")
-    history = [json.loads(line) for line in (tmp_path / "m/history.jsonl").read_text().splitlines()]
+    history = history_of(tmp_path / "m")
     assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
     assert folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
     # steps 0 to 3: the second resolution begins at step 2, and is in at step 3
