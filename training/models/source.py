@@ -13,6 +13,7 @@ import base64
 import hashlib
 import linecache
 import sys
+import traceback
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -151,9 +152,6 @@ def _execute(file: ModelFile) -> None:
         del sys.modules[module.__name__]
         if isinstance(error, SyntaxError) and error.filename == file.place:
             raise InputError(f"{file.place}:{error.lineno}: {error.msg}") from error
-        number, trace = 0, error.__traceback__
-        while trace:
-            number = trace.tb_lineno if trace.tb_frame.f_code.co_filename == file.place else number
-            trace = trace.tb_next
+        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file.place]
         reason = str(error) if isinstance(error, InputError) else f"{type(error).__name__}: {error}"
-        raise InputError(f"{file.place}:{number}: {reason}") from error
+        raise InputError(f"{file.place}:{own[-1] if own else 0}: {reason}") from error

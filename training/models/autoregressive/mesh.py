@@ -46,7 +46,8 @@ class Mesh:
     cell's side over the finest's.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
-    lies `start` from its corner or, in rings, that of the layer's cells.
+    lies `start` from its corner or, in rings, that of the layer's cells. At most `core_most` of the places are always
+    looked at; a row has `pairs_a_row` of neighbours along the second index.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -82,6 +83,9 @@ class Mesh:
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
+        rows, wide = self.lattice_shape
+        self.core_most, self.pairs_a_row = min(rows * wide, _CORE_MOST), (wide + 1) // 2
+        self._stride = m + 2 * wide  # of the first index, in tables of what a lattice reaches
         self._reached, self._reached_kind = self._reach()
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
         self.short_side = size.min(1)
@@ -117,16 +121,6 @@ class Mesh:
         if self.geometry.rings:
             return np.full(2, self.reach, np.float32)
         return 1 / self.per_unit[np.abs(self.depth - depth).argmin()]
-
-    @property
-    def core_most(self) -> int:
-        """Places of the lattice that may always be looked at."""
-        return min(self.lattice_shape[0] * self.lattice_shape[1], _CORE_MOST)
-
-    @property
-    def pairs_a_row(self) -> int:
-        """Pairs of neighbours along the second index in a row of the lattice."""
-        return self.lattice_shape[1] // 2 + self.lattice_shape[1] % 2
 
     def lattice_radius(self) -> Array:
         """The least distance, as `seen`, of each place of the lattice from an axis anywhere in the cell that it meets.
@@ -223,11 +217,6 @@ class Mesh:
             return tf.gather(tf.constant(table[0]), place)
         flat = tf.constant(table.reshape(-1, table.shape[-1]))
         return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
-
-    @property
-    def _stride(self) -> int:
-        """Of two cells that are next to each other along the first index, in a table of what a lattice reaches."""
-        return self.shape[1] + 2 * self.lattice_shape[1]
 
     def _reach(self) -> tuple[Array, Array]:
         """Tables (kinds, reached) of the cells that lattices reach, `places` where there is none; which a layer has.

@@ -47,8 +47,9 @@ class Discriminator(Model):
     def __init__(self, geometry: Geometry, *, high: bool, hidden: int, layers: int, dropout: float) -> None:
         self._geometry, self._high = geometry, high
         self._cells = voxel_order(geometry).astype(np.int32)
-        size = 2 + 4 * geometry.shape[2] + 4 * len(layers_with_angles(geometry)) if high else 1 + len(self._cells)
-        self.networks = {"discriminator": _network(size, hidden, layers, dropout)}
+        of_high = 2 + 4 * geometry.shape[2] + 4 * len(layers_with_angles(geometry))
+        self._size = of_high if high else 1 + len(self._cells)
+        self.networks = {"discriminator": _network(self._size, hidden, layers, dropout)}
         self.weights = {"cross_entropy": 1.0}
         self.phases = (Phase("fit", "discriminator", self._losses, self.weights),)
 
@@ -80,10 +81,6 @@ class Discriminator(Model):
     def answer(self, batch: Batch) -> Any:
         """The logarithm of the odds that a shower, as `decode` gives it, is Monte Carlo's, (N,)."""
         return self.networks["discriminator"](self._inputs(batch), training=False)[:, 0]
-
-    @property
-    def _size(self) -> int:
-        return int(self.networks["discriminator"].input_shape[1])
 
     def _features(self, cells: Any, energy_gev: Any) -> Any:
         in_file_units = cells * np.float32(REFERENCE_UNIT_GEV / self._geometry.file_unit_gev)

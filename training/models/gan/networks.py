@@ -12,12 +12,10 @@ from typing import Literal
 import keras
 from keras import layers, ops
 
-from training.models.gan.convolutions import BatchNormalization, Conv3D, arrange, restore
+from training.models.gan.convolutions import BatchNormalization, Conv3D, Size, arrange, restore
 from training.models.gan.model import LATENT
 from training.models.precision import full_precision
 from training.models.randomness import Dropout
-
-Size = tuple[int, int, int]
 
 _BN_EPSILON = 1e-6
 _LEAK = 0.3
