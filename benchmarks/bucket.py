@@ -13,43 +13,16 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from calopipe import mirror, storage
+from calopipe import storage
 from calopipe.errors import run_command
 
 _LOOK_SECONDS = 0.1
-_CLOCK = "CALOPIPE_CLOCK"  # names the file of a clocked training
-
-
-def clocked(arguments: Sequence[str]) -> None:
-    """Train by `arguments` of the command, with a clock on what the mirror does, whose figures go to a file."""
-    from training.__main__ import main as train  # noqa: PLC0415
-
-    seconds: defaultdict[str, float] = defaultdict(float)
-    training = threading.get_ident()
-
-    def waits(function: Callable[..., Any]) -> Callable[..., Any]:
-        def timed(*given: Any, **named: Any) -> Any:
-            began, within = time.perf_counter(), seconds["waited"]
-            try:
-                return function(*given, **named)
-            finally:
-                if threading.get_ident() == training:  # and the calls within it count once
-                    seconds["waited"] = within + time.perf_counter() - began
-
-        return timed
-
-    for name in ("refresh", "put", "remove", "end"):
-        setattr(mirror._Mirror, name, waits(getattr(mirror._Mirror, name)))
-    train(arguments)
-    Path(os.environ[_CLOCK]).write_text(json.dumps(seconds))
+_TIMED_FIT = str(Path(__file__).with_name("timed_fit.py"))
 
 
 def measured(command: Sequence[str], scratch: Path, **environment: str) -> tuple[float, float, float, float]:
@@ -97,9 +70,9 @@ def compare(options: argparse.Namespace, scratch: Path) -> None:
     for number in range(options.rounds):
         for name, place in places.items():
             fit = ["fit", "--dataset", f"{place}/dataset", "--output", f"{place}/{number}", "--steps", options.steps]
-            seconds, used, *_ = measured([__file__, *fit], scratch, **{_CLOCK: str(clock)})
-            found = defaultdict(float, json.loads(clock.read_text()))
-            print(f"| {name} | {seconds:.1f} | {used:.1f} | {found['waited']:.2f} |", flush=True)
+            seconds, used, *_ = measured([_TIMED_FIT, *fit], scratch, CLOCK=str(clock))
+            waited = json.loads(clock.read_text()).get("waited", 0.0)
+            print(f"| {name} | {seconds:.1f} | {used:.1f} | {waited:.2f} |", flush=True)
 
 
 def sizes(options: argparse.Namespace, scratch: Path) -> None:
@@ -124,9 +97,6 @@ def sizes(options: argparse.Namespace, scratch: Path) -> None:
 
 
 def main() -> None:
-    if _CLOCK in os.environ:
-        clocked(sys.argv[1:])
-        return
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("what", choices=("train", "sizes"))
     command.add_argument("--bucket", required=True, metavar="gs://NAME/FOLDER", help="an empty place")

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,14 @@ def team(
             process.kill()
         for process in processes:
             process.communicate()
+
+
+def finish(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Wait for the good ends of `processes`; SystemExit with the last words of one that failed."""
+    for process in processes:
+        _, errors = process.communicate()
+        if process.returncode:
+            raise SystemExit(errors[-2000:])
 
 
 def measure(
@@ -182,27 +190,15 @@ _DEVICES = (
 )
 
 
-def trained(program: Sequence[str], environments: Sequence[Mapping[str, str]], output: Path) -> tuple[float, float]:
-    """Train in one process for each of the `environments`: images a second that the first says, and processor seconds
-    of all.
-    """
-    command = [sys.executable, *program, "--output", str(output)]
-    with tempfile.TemporaryFile("w+") as errors:
-        processes: list[subprocess.Popen[bytes]] = []
-        try:
-            for more in environments:
-                environment = os.environ | more
-                processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, env=environment))
-            ends = [os.wait4(process.pid, 0) for process in processes]
-        except BaseException:  # an interruption: workers die with it
-            for process in processes:
-                process.kill()
-            raise
-        errors.seek(0)
-        if any(status for _, status, _ in ends):
-            raise SystemExit(errors.read()[-2000:])
+def trained(program: Sequence[str], workers: int, output: Path) -> tuple[float, float]:
+    """Train in so many processes: images a second that the first says, and processor seconds of all."""
+    before = os.times()
+    with team(workers, [*program, "--output", str(output)]) as processes:
+        finish(processes)
+    after = os.times()
     last = json.loads((output / "history.jsonl").read_text().splitlines()[-1])
-    return last["images_per_s"], sum(usage.ru_utime + usage.ru_stime for _, _, usage in ends)
+    cpu_s = after.children_user + after.children_system - before.children_user - before.children_system
+    return last["images_per_s"], cpu_s
 
 
 def training(dataset: Path, *, quick: bool) -> None:
@@ -216,17 +212,13 @@ def training(dataset: Path, *, quick: bool) -> None:
     print("|---|---|---|---|---|---|")
     for scaling, approach, replicas, batch in cases:
         fit = ["fit", "--dataset", str(dataset), "--config", "fast", "--batch", str(batch)]
-        program = ["-m", "training", *fit]
+        program, workers = ["-m", "training", *fit], replicas
         if approach == "mirrored":
-            program = ["-c", _DEVICES.format(replicas), *fit, "--strategy", "mirrored"]
+            program, workers = ["-c", _DEVICES.format(replicas), *fit, "--strategy", "mirrored"], 1
         spent = []
         with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
             for steps in (short, long):
-                environments = [_ONE_THREAD]
-                if approach == "processes":
-                    addresses = _loopback(replicas)
-                    environments = [_ONE_THREAD | Cluster(addresses, k).to_environment() for k in range(replicas)]
-                rate, cpu_s = trained([*program, "--steps", str(steps)], environments, Path(place) / str(steps))
+                rate, cpu_s = trained([*program, "--steps", str(steps)], workers, Path(place) / str(steps))
                 spent.append(cpu_s)
         wall, cpu = batch * replicas / rate, (spent[1] - spent[0]) / (long - short)
         print(f"| {scaling} | {approach} | {replicas} | {batch} | {1e3 * wall:.0f} | {1e3 * cpu:.0f} |", flush=True)
@@ -245,10 +237,7 @@ def epoch(dataset: Path, *, quick: bool) -> None:
                 f"{place}/m", "--steps", str(steps), "--batch", str(32 // workers),
             ]  # fmt: skip
             with team(workers, given, CLOCK=f"{place}/clock") as processes:
-                for process in processes:
-                    _, errors = process.communicate()
-                    if process.returncode:
-                        raise SystemExit(errors[-2000:])
+                finish(processes)
             found = json.loads(Path(f"{place}/clock").read_text())
         whole = sum(found.get(part, 0.0) for part in parts)
         shares = " | ".join(f"{found.get(part, 0.0):.1f} ({found.get(part, 0.0) / whole:.1%})" for part in parts)

@@ -2,20 +2,22 @@
 
 Of the first worker. FILE gets one JSON object, of seconds: `start` from the start of the process to the first call of
 steps, less the look at the model before it; that `first` call, which traces the graph; the `steps` after it;
-`checkpoint`, as far as training waits for it; `evaluation`; what else is `between` steps; and `end`, which writes the
-model. Also the number of `calls` of steps.
+`checkpoint`, as far as training waits for it; `evaluation`; what it `waited` for a bucket, at any of these times; what
+else is `between` steps; and `end`, which writes the model. Also the number of `calls` of steps.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from calopipe import mirror
 from training.__main__ import main
 from training.engine.step import Engine
 from training.nodes.workers import Cluster
@@ -31,9 +33,14 @@ _start: list[float] = []
 
 
 def _clocked(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose seconds count as `kind`, and not as that of a function that called it."""
+    """`function`, whose seconds count as `kind`, and not as that of a function that called it.
+
+    What other threads do, such as the upload of a checkpoint, goes on beside the training and is not counted.
+    """
 
     def clocked(*arguments: Any, **named: Any) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return function(*arguments, **named)
         began, others = time.time(), sum(_seconds.values())
         name = kind
         if kind == "steps" and not _times["steps"]:
@@ -55,6 +62,7 @@ if __name__ == "__main__":
         (Loop, "_save", "checkpoint"),
         (Evaluator, "take_over", "evaluation"),
         (Evaluator, "evaluate", "evaluation"),
+        *((mirror._Mirror, name, "waited") for name in ("refresh", "put", "remove", "end")),
     ):
         setattr(owner, method, _clocked(kind, getattr(owner, method)))
     Loop.run = _clocked("between", Loop.run)  # type: ignore[method-assign]
