@@ -3,11 +3,9 @@
     nice -n 19 python benchmarks/million.py --input 'data/geant4/*.h5' --folder runs/million \\
         --showers 10000 100000 1000000
 
-The showers are those of `--input`, mirrored in x or y or not, with deposits and energy scaled by a factor of each
-shower's own, within 5 %: no two events are equal. The detector and the beam have these symmetries. Files of 5,000
-showers are added to FOLDER/showers until there are enough. They are gzip at level 1 without byte shuffle, which HDF5
-reads several times as fast as the sample's. The folder stays, 13 GB for a million. Steps that would take hours at full
-size are done on a part, which the table states.
+The showers are altered ones of `--input` (`altered.py`), stored without byte shuffle. Files of 5,000 are added to
+FOLDER/showers until there are enough. The folder stays, 13 GB for a million. Steps that would take hours at full size
+are done on a part, which the table states.
 """
 
 from __future__ import annotations
@@ -18,96 +16,30 @@ import os
 import subprocess
 import sys
 import time
-import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import h5py
 import numpy as np
+import psutil
+from altered import PER_FILE, make
 
 from calopipe import storage
 from calopipe.errors import InputError, run_command
-from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray
 from calopipe.showers.files import open_showers
-from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
 from preprocessing.dataset import MANIFEST, SHARDS, at_hand, read_manifest, require_unaltered
 from preprocessing.events import digests_in
 
-_PER_FILE = 5_000
-_CHUNK = 10  # showers, as in the sample
-_SCALED = 0.05  # of the energy, at most
 _WORKERS = 2
 _STEPS = 200  # of training, after the first
 _EVALUATED = 2_000  # showers
 _LIKE = 1  # files whose test split is generated
 _LOOK_SECONDS = 0.5
-
-
-@cache
-def sources(inputs: tuple[Path, ...]) -> tuple[Hits, FloatArray, FloatArray]:
-    """Hits, energies in GeV and angles in rad (N,) of all showers of `inputs`, each process once."""
-    opened = [open_showers(path) for path in inputs]
-    parts = [Hits.of(piece) for file in opened for _, piece in file.pieces(0, file.events)]
-    before = np.cumsum([0, *map(len, parts)])
-    hits = Hits(
-        np.concatenate([part.row + first for part, first in zip(parts, before, strict=False)]),
-        np.concatenate([part.cell for part in parts]),
-        np.concatenate([part.value for part in parts]),
-        (int(before[-1]), *parts[0].shape[1:]),
-    )
-    energy, theta = (np.concatenate([getattr(file, name) for file in opened]) for name in ("energy_gev", "theta_rad"))
-    return hits, energy, theta
-
-
-def write_altered(inputs: tuple[Path, ...], path: Path, number: int) -> None:
-    """Write file `number` of altered showers of `inputs` to `path`."""
-    hits, energy, theta = sources(inputs)
-    edges = hits.edges()
-    nx, ny, layers = hits.shape[1:]
-    rng = np.random.default_rng(number)
-    chosen = rng.integers(len(hits), size=_PER_FILE)
-    scale = rng.uniform(1 - _SCALED, 1 + _SCALED, _PER_FILE)  # of float32 there are few: some events would be equal
-    mirror_x, mirror_y = rng.integers(2, size=(2, _PER_FILE)).astype(bool)
-    temporary = path.with_suffix(".partial")
-    with h5py.File(temporary, "w") as file:
-        file.attrs.update({name: value for name, value in REFERENCE_GEOMETRY.to_json().items() if name != "shape"})
-        file["energy"] = (energy[chosen] * scale).astype(np.float32)
-        file["theta"] = np.where(mirror_y, np.float32(np.pi) - theta[chosen], theta[chosen])  # the tilt is along y
-        ecal = file.create_dataset(
-            "ECAL", (_PER_FILE, nx, ny, layers), "f4", chunks=(_CHUNK, nx, ny, layers), compression=1
-        )
-        for first in range(0, _PER_FILE, _CHUNK):
-            block = np.zeros((_CHUNK, nx * ny * layers), np.float32)
-            for row, event in enumerate(range(first, first + _CHUNK)):
-                inside = slice(edges[chosen[event]], edges[chosen[event] + 1])
-                column, layer = np.divmod(hits.cell[inside], layers)
-                x, y = np.divmod(column, ny)
-                x, y = (nx - 1 - x if mirror_x[event] else x), (ny - 1 - y if mirror_y[event] else y)
-                block[row, (x * ny + y) * layers + layer] = hits.value[inside] * scale[event]
-            ecal.id.write_direct_chunk((first, 0, 0, 0), zlib.compress(block.data, 1))
-    temporary.replace(path)
-
-
-def make(inputs: tuple[Path, ...], folder: Path, showers: int) -> list[Path]:
-    """Files of so many altered showers in `folder`; those that are there are kept."""
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / f"{number:04d}.h5" for number in range(-(-showers // _PER_FILE))]
-    missing = [number for number, path in enumerate(paths) if not path.exists()]
-    if missing:
-        began = time.perf_counter()
-        with ProcessPoolExecutor(_WORKERS) as pool:
-            for done in [pool.submit(write_altered, inputs, paths[number], number) for number in missing]:
-                done.result()
-        print(f"made {len(missing) * _PER_FILE:,} showers in {time.perf_counter() - began:,.0f} s", flush=True)
-    return paths
 
 
 def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
@@ -122,22 +54,18 @@ def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
     began = time.perf_counter()
     process.start()
     there.close()
-    assert process.pid is not None
-    ticks: dict[int, int] = {}
     peaks: dict[int, float] = {}
+    of_others: dict[int, float] = {}
     while not here.poll(_LOOK_SECONDS):
-        for pid in _family(process.pid):
-            try:
-                status, stat = (Path(f"/proc/{pid}/{name}").read_text() for name in ("status", "stat"))
-            except OSError:  # it has ended
-                continue
-            if "VmHWM" in status and pid != process.pid:  # not of one that is ending
-                peaks[pid] = int(status.partition("VmHWM:")[2].split()[0]) / 1024
-                ticks[pid] = sum(map(int, stat.rpartition(")")[2].split()[11:13]))
+        for other in psutil.Process(process.pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess, OSError, IndexError):  # it has ended, or is ending
+                peaks[other.pid] = _peak_mib(other.pid)
+                times = other.cpu_times()
+                of_others[other.pid] = times.user + times.system
     told, used, own = here.recv()
     process.join()
     seconds = time.perf_counter() - began
-    used += sum(ticks.values()) / os.sysconf("SC_CLK_TCK")
+    used += sum(of_others.values())
     remark = ", ".join(
         f"{name} {value:,.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in told.items()
     )
@@ -146,20 +74,11 @@ def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
 
 def _told(pipe: Any, function: Callable[..., dict[str, Any]], arguments: Sequence[Any]) -> None:
     told: dict[str, Any] = {"ended": "early"}
-    os.setsid()  # a group of its own, to find what it starts
     try:
         with redirect_stdout(sys.stderr):
             told = function(*arguments)
     finally:
         pipe.send((told, time.process_time(), _peak_mib()))
-
-
-def _family(leader: int) -> Iterator[int]:
-    """All processes of the group that `leader` leads."""
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended
-            if os.getpgid(int(entry.name)) == leader:
-                yield int(entry.name)
 
 
 class Clock:
@@ -237,8 +156,8 @@ def trained(dataset: Path) -> dict[str, Any]:
     return found | {"evaluated": evaluator.showers, "evaluation s": seconds, "of the split s": seconds / share}
 
 
-def _peak_mib() -> float:
-    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
+def _peak_mib(process: int | str = "self") -> float:
+    return int(Path(f"/proc/{process}/status").read_text().partition("VmHWM:")[2].split()[0]) / 1024
 
 
 def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
@@ -291,13 +210,13 @@ def main() -> None:
     steps = ("preprocess", "check", "train", "choose", "generate", "validate")
     command.add_argument("--only", nargs="+", choices=steps, default=steps, help="steps (default: all)")
     options = command.parse_args()
-    if min(options.showers) < 2 * _PER_FILE:
-        raise InputError(f"--showers {min(options.showers)}: give {2 * _PER_FILE} or more, two files to compare")
+    if min(options.showers) < 2 * PER_FILE:
+        raise InputError(f"--showers {min(options.showers)}: give {2 * PER_FILE} or more, two files to compare")
     inputs = tuple(Path(str(path)) for path in storage.expand(options.input))
     print("| step | showers | s | CPU s | first process MiB | largest other MiB | CPU s of parts, and more |")
     print("|---|---|---|---|---|---|---|")
     for showers in sorted(options.showers):
-        paths = make(inputs, options.folder / "showers", showers)
+        paths = make(inputs, options.folder / "showers", showers, shuffle=False)
         place = options.folder / f"of-{showers}"
         place.mkdir(exist_ok=True)
         dataset = place / "dataset"

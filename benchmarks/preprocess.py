@@ -6,7 +6,7 @@
     limit    shards written by `python -m preprocessing` against one loop that reads with h5py, converts and writes the
              same bytes: no Beam, no checks, no hashes, nothing flushed to the disk
     workers  two processes against one
-    dask     a Dask cluster of one and two workers against the same; 20 files of --showers in all
+    dask     a Dask cluster of one and two workers against the same; on --showers altered ones (`altered.py`)
 
 Rates are of the steady state. For `python -m preprocessing` that is the time between the first receipts, one a worker,
 and the last; for the loop, all after its first piece. So start-up and imports are in none of them; they are printed
@@ -24,9 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -36,6 +34,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from altered import make
 
 from calopipe import storage
 from calopipe.errors import run_command
@@ -53,7 +52,6 @@ from preprocessing.showers.manifest import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = 100  # showers read at a time: 26 MB, which h5py reads fastest
-_CHUNK = 10  # showers, as in the sample
 
 Form = Callable[[], tuple[float, str]]  # gives a rate in showers/s, and a remark
 
@@ -183,7 +181,8 @@ def dask(bench: Bench) -> None:
     from distributed import LocalCluster  # noqa: PLC0415  only this section needs it
 
     logging.getLogger("distributed").setLevel(logging.ERROR)
-    files = altered(bench, bench.showers // 20)
+    files = make(tuple(bench.files), bench.scratch / "altered", bench.showers, shuffle=True)
+    os.sync()
     form = partial(ours, files, bench.scratch / "ours")
     forms: dict[str, Form] = {"in process": form, "two processes": partial(form, 2)}
     with ExitStack() as clusters:
@@ -198,40 +197,6 @@ def dask(bench: Bench) -> None:
     for name in list(forms)[1:]:
         row(f"{name} / in process", "", rates[name] / rates["in process"])
     row("Dask, two workers / two processes", "", rates["Dask, two workers"] / rates["two processes"], least=0.9)
-
-
-def altered(bench: Bench, each: int) -> list[Path]:
-    """Files of `each` showers made of the input's; the deposits of every copy are scaled by a factor of its own."""
-    folder = bench.scratch / "altered"
-    folder.mkdir(exist_ok=True)
-    paths = []
-    for number, start in enumerate(range(0, bench.showers, each)):
-        paths.append(folder / f"{number:03d}.h5")
-        with h5py.File(bench.files[number % len(bench.files)]) as file, h5py.File(paths[-1], "w") as to:
-            _write_copies(file, to, min(each, bench.showers - start), number * each)
-    os.sync()
-    return paths
-
-
-def _write_copies(file: h5py.File, to: h5py.File, showers: int, before: int) -> None:
-    cells = file["ECAL"][: len(file["ECAL"]) // _CHUNK * _CHUNK]
-    to.attrs.update(file.attrs)
-    for name, values in file.items():
-        if name != "ECAL":
-            to[name] = np.resize(values[: len(cells)], (showers, *values.shape[1:]))  # again and again
-    shape = cells.shape[1:]
-    ecal = to.create_dataset("ECAL", (showers, *shape), "f4", chunks=(_CHUNK, *shape), compression="gzip", shuffle=True)
-
-    def packed(first: int) -> bytes:
-        """One chunk as HDF5's filters leave it, shuffled and deflated: its own hold a lock that lets one thread run."""
-        copy, start = divmod(first, len(cells))
-        block = cells[start : start + _CHUNK] * np.float32(1 + 1e-4 * (before // len(cells) + copy))
-        return zlib.compress(block.view(np.uint8).reshape(-1, 4).T.tobytes(), 1)
-
-    firsts = range(0, showers, _CHUNK)
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for first, chunk in zip(firsts, threads.map(packed, firsts), strict=True):
-            ecal.id.write_direct_chunk((first, 0, 0, 0), chunk)
 
 
 SECTIONS = {section.__name__: section for section in (limit, workers, dask)}
