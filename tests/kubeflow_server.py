@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import ssl
 import threading
 import uuid
 from collections.abc import Iterator
@@ -19,13 +18,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from graphlib import TopologicalSorter
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import kfp_server_api
-from servers import Answering, serving
+from servers import Answering, Played
 
 NOW = "2026-01-02T15:04:05Z"
 LATER = "2026-01-02T15:05:04.6Z"  # 59.6 s after
@@ -167,7 +165,7 @@ class Kubeflow:
     # One method for each operation that a client may want; the name is that of the contract.
 
     def experiment_service_list_experiments(self, asked: Asked) -> dict[str, Any]:
-        return self._page("experiments", self._in(asked, self.experiments), asked)
+        return self._page("experiments", self.experiments, asked)
 
     def experiment_service_create_experiment(self, asked: Asked) -> dict[str, Any]:
         self._allow(asked.body.get("namespace"))
@@ -189,15 +187,15 @@ class Kubeflow:
         return run
 
     def run_service_list_runs(self, asked: Asked) -> dict[str, Any]:
-        return self._page("runs", self._in(asked, self.runs), asked)
+        return self._page("runs", self.runs, asked)
 
     def recurring_run_service_create_recurring_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        status = {"ENABLE": "ENABLED", "DISABLE": "DISABLED"}[asked.body["mode"]]
-        return self._add(self.recurring, "recurring_run_id", self._with_account(asked.body) | {"status": status})
+        assert asked.body["mode"] == "ENABLE"
+        return self._add(self.recurring, "recurring_run_id", self._with_account(asked.body) | {"status": "ENABLED"})
 
     def recurring_run_service_list_recurring_runs(self, asked: Asked) -> dict[str, Any]:
-        return self._page("recurringRuns", self._in(asked, self.recurring), asked)
+        return self._page("recurringRuns", self.recurring, asked)
 
     def pipeline_service_get_pipeline_version(self, asked: Asked) -> dict[str, Any]:
         return self._known(self.versions, asked.query["pipeline_version_id"], "PipelineVersion")
@@ -254,22 +252,16 @@ class Kubeflow:
         if self.multi_user and namespace != "team":
             raise RefusalError(403, 7, f"User 'me' is not authorized: no access (request: namespace:{namespace})")
 
-    def _in(self, asked: Asked, table: dict[str, Any]) -> list[dict[str, Any]]:
-        if "experiment_id" in asked.query:
-            return [one for one in table.values() if one["experiment_id"] == asked.query["experiment_id"]]
+    def _page(self, key: str, table: dict[str, Any], asked: Asked) -> dict[str, Any]:
+        """The first page of what the namespace has, the newest first if asked so."""
         self._allow(asked.query.get("namespace"))
-        return list(table.values())
-
-    def _page(self, key: str, rows: list[dict[str, Any]], asked: Asked) -> dict[str, Any]:
-        """The newest first if asked so; pages by the number of the first row."""
+        rows = list(table.values())
         if wanted := asked.query.get("filter"):
             predicate = _predicate(wanted, self.departures)
             rows = [row for row in rows if row[predicate["key"]] == predicate["string_value"]]
         if asked.query.get("sort_by", "").endswith(" desc"):
             rows = rows[::-1]
-        start, size = int(asked.query.get("page_token") or 0), int(asked.query.get("page_size") or 10)
-        more = {"next_page_token": str(start + size)} if start + size < len(rows) else {}
-        return {key: rows[start : start + size], "total_size": len(rows)} | more
+        return {key: rows[: int(asked.query.get("page_size") or 10)], "total_size": len(rows)}
 
 
 def _predicate(text: str, found: list[str]) -> dict[str, Any]:
@@ -295,10 +287,10 @@ def _node(run: str, name: str, state: str) -> dict[str, Any]:
 
 
 class _Handler(Answering):
-    server: _Server
+    server: Played
 
     def _take(self) -> None:
-        kubeflow = self.server.kubeflow
+        kubeflow = self.server.state
         address = urlsplit(self.path)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         operation, query = _route(self.command, address.path)
@@ -321,7 +313,7 @@ class _Handler(Answering):
     do_GET = do_POST = _take  # noqa: N815
 
     def _answer(self, operation: Operation | None, asked: Asked) -> tuple[int, Any]:
-        kubeflow = self.server.kubeflow
+        kubeflow = self.server.state
         try:
             if operation is None:
                 raise RefusalError(404, 5, "Not Found")
@@ -337,7 +329,7 @@ class _Handler(Answering):
 
     def _fail(self, fault: Fault) -> None:
         if fault.hang:
-            self.server.kubeflow.released.wait()
+            self.server.state.released.wait()
         elif fault.status:
             self.send(fault.status, fault.body, *fault.headers)
         self.close_connection = True
@@ -362,21 +354,9 @@ def _departures_of(operation: Operation, asked: Asked) -> Iterator[str]:
         yield f"{operation.name}: takes no body"
 
 
-class _Server(ThreadingHTTPServer):
-    def __init__(self, kubeflow: Kubeflow) -> None:
-        self.kubeflow = kubeflow
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-
 @contextmanager
 def serve(*certificate: Path) -> Iterator[Kubeflow]:
     """The server in a thread of its own, for as long as the block; over TLS with a `certificate` and its key."""
     kubeflow = Kubeflow()
-    server = _Server(kubeflow)
-    if certificate:
-        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        tls.load_cert_chain(*certificate)
-        server.socket = tls.wrap_socket(server.socket, server_side=True)
-    with serving(server, kubeflow.released.set) as address:
-        kubeflow.address = address.replace("http:", "https:") if certificate else address
+    with Played(_Handler, kubeflow, certificate).serving(kubeflow.released.set) as kubeflow.address:
         yield kubeflow

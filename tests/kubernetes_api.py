@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 import secrets
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from servers import end, free_port, go, said, wait_until
+from servers import free_port, go, running, said, wait_until
 
 TRAINER = "github.com/kubeflow/trainer/v2@v2.0.0"
 _SOURCE = Path(__file__).parent / "kube-apiserver"
@@ -132,15 +131,6 @@ def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def _running(command: list[str | Path], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as process:
-        try:
-            yield process
-        finally:
-            end(process)
-
-
-@contextmanager
 def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
     """The API of an empty cluster, whose state is under `folder`."""
     apiserver = program()
@@ -150,13 +140,13 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
     token = secrets.token_hex(16)
     tokens = folder / "tokens.csv"
     tokens.write_text(f'{token},admin,admin,"system:masters"\n')
-    etcd: list[str | Path] = [
+    etcd = [
         "etcd", "--data-dir", folder / "etcd", "--log-level", "error",
         "--listen-client-urls", etcd_url, "--advertise-client-urls", etcd_url,
         "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
         "--initial-cluster", f"default={peer_url}",
     ]  # fmt: skip
-    server: list[str | Path] = [
+    server = [
         apiserver, f"--etcd-servers={etcd_url}", "--bind-address=127.0.0.1", f"--secure-port={secure}",
         f"--tls-cert-file={certificate}", f"--tls-private-key-file={key}",
         "--authorization-mode=RBAC", f"--token-auth-file={tokens}",
@@ -165,9 +155,10 @@ def kubernetes_api(folder: Path) -> Iterator[KubernetesApi]:
         "--service-cluster-ip-range=10.0.0.0/24", "--endpoint-reconciler-type=none",
         "--kubelet-preferred-address-types=InternalIP",
     ]  # fmt: skip
-    with ExitStack() as stack:
-        stack.enter_context(_running(etcd, folder / "etcd.log"))
-        process = stack.enter_context(_running(server, folder / "apiserver.log"))
+    with (
+        running(*etcd, log=folder / "etcd.log"),
+        running(*server, log=folder / "apiserver.log") as process,
+    ):
         api = KubernetesApi(f"https://127.0.0.1:{secure}", certificate, token)
 
         def ready() -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import ssl
 import subprocess
 import sys
 import threading
@@ -12,12 +11,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from kubernetes_api import Json, KubernetesApi, self_signed
-from servers import Answering, serving
+from servers import Answering, Played
 
 NODE = "here"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -79,27 +77,23 @@ class Node:
     @contextmanager
     def serve(self, folder: Path) -> Iterator[int]:
         """Serve /containerLogs, as kubelets do; the port."""
-        node = self
-
-        class Handler(Answering):
-            def do_GET(self) -> None:  # noqa: N802  as the library calls it
-                url = urlsplit(self.path)
-                root, namespace, pod = url.path.strip("/").split("/")[:3]
-                lines = node._logs.get((namespace, pod))
-                if root != "containerLogs" or lines is None:
-                    self.send(404, "")
-                else:
-                    query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                    self.send(200, _served(list(lines), query))
-
-        certificate, key = self_signed(folder, "kubelet")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        # Each handshake in its connection's own thread: one that is slow must not keep the others waiting.
-        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        with serving(server):
+        server = Played(_Logs, self, self_signed(folder, "kubelet"))
+        with server.serving():
             yield server.server_port
+
+
+class _Logs(Answering):
+    server: Played
+
+    def do_GET(self) -> None:  # noqa: N802  as the library calls it
+        url = urlsplit(self.path)
+        root, namespace, pod = url.path.strip("/").split("/")[:3]
+        lines = self.server.state._logs.get((namespace, pod))
+        if root != "containerLogs" or lines is None:
+            self.send(404, "")
+        else:
+            query = {name: values[0] for name, values in parse_qs(url.query).items()}
+            self.send(200, _served(list(lines), query))
 
 
 def _served(lines: list[tuple[float, str]], query: Mapping[str, str]) -> str:

@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -83,6 +84,16 @@ def end(process: subprocess.Popen[Any]) -> None:
         process.wait(20)
     process.kill()
     process.wait()
+
+
+@contextmanager
+def running(*command: object, log: str | Path = os.devnull) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that goes on for as long as the block, and writes into `log`."""
+    with Path(log).open("wb") as out, subprocess.Popen(list(map(str, command)), stdout=out, stderr=out) as process:
+        try:
+            yield process
+        finally:
+            end(process)
 
 
 def together(command: Sequence[str], **more: str) -> None:
@@ -174,6 +185,33 @@ class Answering(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class Played(ThreadingHTTPServer):
+    """A server on loopback that answers by `handler`, out of its `state`; over TLS with a `certificate` and its key."""
+
+    def __init__(self, handler: type[Answering], state: Any = None, certificate: Sequence[Path] = ()) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+        self.state = state
+        self.address = f"http{'s' if certificate else ''}://127.0.0.1:{self.server_port}"
+        if certificate:
+            tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            tls.load_cert_chain(*certificate)
+            # Each handshake in its connection's own thread: one that is slow must not keep the others waiting.
+            self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    @contextmanager
+    def serving(self, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
+        """The address, where it answers for as long as the block; `let_go` ends what it holds back, at the end."""
+        with self:
+            thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+            thread.start()
+            try:
+                yield self.address
+            finally:
+                let_go()
+                self.shutdown()
+                thread.join()
+
+
 class Unreliable(ThreadingHTTPServer):
     """A way to a server on loopback that harms a `share` of the requests, by lot, in one of the ways of `HARMS`.
 
@@ -246,20 +284,6 @@ class _Passing(Answering):
 
 
 @contextmanager
-def serving(server: ThreadingHTTPServer, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
-    """The address of `server`, which answers for as long as the block; `let_go` ends what it holds back, at the end."""
-    with server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            let_go()
-            server.shutdown()
-            thread.join()
-
-
-@contextmanager
 def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
     """An object store with one empty bucket behind a proxy, or another `way`; Google's client is pointed at it."""
     from google.cloud import storage as google_storage  # half a second, for tests of buckets alone
@@ -269,28 +293,26 @@ def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
     program, port = go_tool(FAKE_GCS_SERVER), free_port()
     proxy = way(port)
     address = f"http://127.0.0.1:{proxy.port}"
-    server = subprocess.Popen(
-        [program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", str(port),
-         "-public-host", f"127.0.0.1:{proxy.port}", "-external-url", address],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        for _ in range(100):
-            with suppress(OSError):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/storage/v1/b", timeout=1).close()
-                break
-            time.sleep(0.1)
-        else:
-            pytest.fail("the object store did not start")
-        with pytest.MonkeyPatch.context() as patch:
+    command = [
+        program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", port,
+        "-public-host", f"127.0.0.1:{proxy.port}", "-external-url", address,
+    ]  # fmt: skip
+
+    def answers() -> bool:
+        with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/storage/v1/b", timeout=1):
+            return True
+        return False
+
+    with running(*command), pytest.MonkeyPatch.context() as patch:
+        try:
+            wait_until(answers, "the object store")
             patch.setenv("STORAGE_EMULATOR_HOST", address)
             google_storage.Client(project="test").create_bucket(bucket)
             gcs._client_of.cache_clear()
             yield proxy
-    finally:
-        gcs._client_of.cache_clear()
-        proxy.close()
-        end(server)
+        finally:
+            gcs._client_of.cache_clear()
+            proxy.close()
 
 
 @dataclass

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,7 +17,7 @@ import pytest
 from kubeflow_server import STEPS, Kubeflow
 from kubernetes_api import kubeconfig, kubernetes_api
 from played_node import NODE, Node, register
-from servers import Answering, serving, wait_until
+from servers import Answering, Played, wait_until
 
 from calopipe.errors import InputError
 from pipelines import submit
@@ -57,18 +56,12 @@ class Cluster:
         return self.pods[name]
 
 
-class _Server(ThreadingHTTPServer):
-    def __init__(self, cluster: Cluster) -> None:
-        self.cluster = cluster
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-
 class _Handler(Answering):
-    server: _Server
+    server: Played
     protocol_version = "HTTP/1.1"
 
     def do_GET(self) -> None:  # noqa: N802  as the library calls it
-        cluster, address = self.server.cluster, urlsplit(self.path)
+        cluster, address = self.server.state, urlsplit(self.path)
         query = {key: values[0] for key, values in parse_qs(address.query).items()}
         key, _, value = query.get("labelSelector", "").partition("=")
         place = address.path.removeprefix("/api/v1/namespaces/kubeflow/pods")
@@ -95,7 +88,7 @@ class _Handler(Answering):
         self.end_headers()
         for number, chunk in enumerate(chunks):
             if follow and number:
-                self.server.cluster.gone_on.wait()
+                self.server.state.gone_on.wait()
             self.wfile.write(b"%x\r\n%s\r\n" % (len(chunk), chunk))
         self.wfile.write(b"0\r\n\r\n")
         self.close_connection = True
@@ -106,7 +99,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Cluster
     cluster = Cluster()
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(logs, "POLL_SECONDS", 0.01)
-    with serving(_Server(cluster), cluster.gone_on.set) as address:
+    with Played(_Handler, cluster).serving(cluster.gone_on.set) as address:
         config = kubeconfig(tmp_path / "kubeconfig", address)
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
         yield cluster

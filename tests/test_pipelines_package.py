@@ -344,19 +344,14 @@ def test_pods_of_generation_differ_in_their_share_alone(plain: _Package) -> None
     fanned = _compiled(*FANNED)
     shares = ["generate-2", "generate-3", "generate-4"]
     assert {*fanned.steps} == {*STEPS, *shares}
-    one = fanned.tasks["generate"]
-    assert one["inputs"] == plain.tasks["generate"]["inputs"]
-    assert set(one["dependentTasks"]) == {*plain.tasks["generate"]["dependentTasks"], *shares}
+    steps, alone = _readable(fanned)["steps"], _readable(plain)["steps"]["generate"]
+    one = steps["generate"]
+    assert one["inputs"] == alone["inputs"]
+    assert set(one["after"]) == {*alone["after"], *shares}
     for number, share in enumerate(shares):
-        task = fanned.tasks[share]
-        assert task["taskInfo"]["name"] == f"Generate share {number + 1} of 3"
-        told = {"runtimeValue": {"constant": f"{number}/3"}}
-        assert task["inputs"]["parameters"] == one["inputs"]["parameters"] | {"share": told}
-        assert set(task["dependentTasks"]) == set(one["dependentTasks"]) - set(shares)
-        assert task["inputs"]["artifacts"] == one["inputs"]["artifacts"]
-        assert (task["retryPolicy"], task["cachingOptions"]) == (one["retryPolicy"], one["cachingOptions"])
+        own = {"title": f"Generate share {number + 1} of 3", "after": alone["after"]}
+        assert steps[share] == one | own | {"inputs": one["inputs"] | {"share": f"constant '{number}/3'"}}
         assert fanned.containers[share] == fanned.containers["generate"]
-        assert fanned.pods[share] == fanned.pods["generate"]
         assert fanned.limits(share)["nvidia.com/gpu"] == "1"
 
 
