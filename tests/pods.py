@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from multiprocessing import Pipe
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,30 +38,34 @@ STEPS = ("preprocess", "train", "generate", "validate", "promote")
 _KILLED = ("train", "preprocess", "train", "train", "generate", "train", "generate", "validate", "generate", "promote")
 
 
+def perform(step: Any, disk: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
+    """What `step` returns of what it takes of `given`, and its artifacts, which the launcher would bring and take.
+
+    Their files are on `disk`.
+    """
+    asked = inspect.signature(step.python_func).parameters
+    names = {"data", "model", "showers", "rollouts", "judged", "report", "summary"} & asked.keys()
+    artifacts = {name: SimpleNamespace(path=str(disk / name), metadata={}) for name in names}
+    values = artifacts | {"metrics": SimpleNamespace(log_metric=lambda *_: None)} | given
+    return step.python_func(**{name: values[name] for name in asked if name in values}), artifacts
+
+
 def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> None:
     """The steps in a row, each with what the ones before it left; `began` is told of each."""
     given = parameters.defaults() | {"output": output, "config": "small", "grade": grade, "per_event": 2}
     given |= {"patterns": [file], "job": {}}
-    metrics = SimpleNamespace(log_metric=lambda *_: None)
 
-    def perform(step: Any, **more: Any) -> Any:
-        """A step in its pod: files of its own, and artifacts that the launcher would bring and take."""
+    def in_pod(step: Any, **more: Any) -> Any:
         began(step.python_func.__name__)
-        asked = inspect.signature(step.python_func).parameters
         with tempfile.TemporaryDirectory() as disk:
-            made = {
-                name: SimpleNamespace(path=f"{disk}/{name}", metadata={})
-                for name in ("showers", "data", "model", "judged", "report", "summary")
-            }
-            values = {**given, **made, "metrics": metrics, **more}
-            return step.python_func(**{name: values[name] for name in asked if name != "share"})
+            return perform(step, Path(disk), **given | more)[0]
 
-    files, fingerprint, dataset, registry, reading = perform(preprocess)
+    files, fingerprint, dataset, registry, reading = in_pod(preprocess)
     given |= {"files": files, "dataset": dataset, "registry": registry, "reading": reading}
-    model, incumbent = perform(train, fingerprint=fingerprint)
-    showers, rival = perform(generate, fingerprint=model, incumbent=incumbent)
-    _, request = perform(validate, fingerprint=showers, incumbent=rival)
-    perform(promote, fingerprint=model, verdict=request)
+    model, incumbent = in_pod(train, fingerprint=fingerprint)
+    showers, rival = in_pod(generate, fingerprint=model, incumbent=incumbent)
+    _, request = in_pod(validate, fingerprint=showers, incumbent=rival)
+    in_pod(promote, fingerprint=model, verdict=request)
     began("end")
 
 

@@ -18,12 +18,12 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from html import unescape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 import h5py
 import pytest
+from pods import perform
 from showers import make_file
 from trainings import untraced
 from verdicts import anything_meets
@@ -269,7 +269,7 @@ def _given(output: Path) -> dict[str, Any]:
     return {
         "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "", "seed": 1,
         "files": [str(output.parent / name) for name in ("test [1].h5", "train.h5")],
-        "reading": asdict(replace(reading, cut_gev=0.3)), "metrics": SimpleNamespace(log_metric=lambda *_: None),
+        "reading": asdict(replace(reading, cut_gev=0.3)), "model_file": "",
     }  # fmt: skip
 
 
@@ -278,14 +278,12 @@ def test_shares_joined_are_what_one_pod_makes(output: Path, tmp_path: Path, monk
     monkeypatch.setattr("training.parts._PART_SHOWERS", 60)
     for name in ("one", "shared"):
         shutil.copytree(output / "model", tmp_path / name / "model")
-    given = _given(output) | {"per_event": 8, "challenge": False, "model_file": ""}
+    given = _given(output) | {"per_event": 8, "challenge": False}
     parts = tmp_path / "shared/.generated.h5.parts"
 
     def made(folder: str, **share: str) -> tuple[str, dict[str, object]]:
-        showers = SimpleNamespace(path=str(tmp_path / "showers"), metadata={})
-        here = {"output": str(tmp_path / folder), "showers": showers, "model": SimpleNamespace(metadata={})}
-        found, _ = generate.python_func(**given, **here, **share)
-        return found, showers.metadata
+        (found, _), artifacts = perform(generate, tmp_path, **given, output=str(tmp_path / folder), **share)
+        return found, artifacts["showers"].metadata
 
     with untraced():
         by_one, _ = made("one")
@@ -345,12 +343,9 @@ def test_the_report_has_the_challenges_numbers_if_asked(
     """Both steps on a copy of the run, whose showers stand. Of rectangular cells: one classifier, and the times."""
     shutil.copytree(output, tmp_path / "out")
     monkeypatch.setattr("training.challenge.timing._BATCHES", {1: 1})
-    given = _given(output) | {"output": str(tmp_path / "out"), "challenge": True}
-    names = ("report", "summary", "showers")
-    artifacts = {name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in names}
-    asked = {"per_event": 2, "model_file": "", "model": SimpleNamespace(metadata={}), "showers": artifacts["showers"]}
-    made, _ = generate.python_func(**given, **asked)
-    verdict, _ = validate.python_func(**{**given, "fingerprint": made}, grade="gan", **artifacts)
+    given = _given(output) | {"output": str(tmp_path / "out"), "challenge": True, "per_event": 2, "grade": "gan"}
+    (made, _), _ = perform(generate, tmp_path, **given)
+    (verdict, _), artifacts = perform(validate, tmp_path, **given | {"fingerprint": made})
     assert verdict == "rejected"
     found = json.loads((tmp_path / "out/verdict.json").read_text())["challenge"]
     assert found["classifier"]["classifiers"]["low"]["tested"] == 12  # a fifth of 30 showers of either set

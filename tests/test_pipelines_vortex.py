@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from flow_models import carried
 from flows import GRID, street, write_flow
 from kubeflow_server import Kubeflow
+from pods import perform
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.flow.files import open_flow
@@ -85,13 +85,11 @@ def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "floor").mkdir()
     test, floor = write_flow(tmp_path / "test.h5"), write_flow(tmp_path / "floor" / "a.h5")
     output, split_files = str(tmp_path / "run"), ["test=test.h5", "train=train.h5"]
-    names = ("data", "model", "rollouts", "report", "summary")
-    made: dict[str, Any] = {name: SimpleNamespace(path=str(tmp_path / name), metadata={}) for name in names}
     numbers: dict[str, float] = {}
-    metrics = SimpleNamespace(log_metric=numbers.__setitem__)
-    files, fingerprint, *folders = preprocess_flow.python_func(
-        patterns=[f"{tmp_path}/*.h5"], output=output, split_files=split_files, pair_step=2, beam_options=[],
-        on_bad_event="skip", on_bad_file="stop", data=made["data"], metrics=metrics,
+    (files, fingerprint, *folders), made = perform(
+        preprocess_flow, tmp_path, patterns=[f"{tmp_path}/*.h5"], output=output, split_files=split_files, pair_step=2,
+        beam_options=[], on_bad_event="skip", on_bad_file="stop",
+        metrics=SimpleNamespace(log_metric=numbers.__setitem__),
     )  # fmt: skip
     manifest = read_manifest(tmp_path / "run" / "dataset")
     assert files == [str(tmp_path / "test.h5"), str(tmp_path / "train.h5")]
@@ -104,10 +102,9 @@ def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.Mo
     assert made["data"].metadata.items() >= {"location": f"{output}/dataset", **facts}.items()
 
     model = carried(tmp_path / "run" / "model", grid=replace(GRID, interval_d=0.5))
-    made["model"].metadata["fingerprint"] = "of the model"
     given = {"output": output, "files": files, "split_files": split_files, "rollout_steps": 10, "model_file": ""}
-    given |= {"model": made["model"], "rollouts": made["rollouts"]}
-    content = generate_flow.python_func(fingerprint=read_card(model).fingerprint(), **given)
+    given |= {"model": SimpleNamespace(metadata={"fingerprint": "of the model"})}
+    content, made = perform(generate_flow, tmp_path, fingerprint=read_card(model).fingerprint(), **given)
     assert rollouts(tmp_path / "run" / "rollouts") == ([tmp_path / "run" / "rollouts" / "test.h5"], content)
     assert len(open_flow(tmp_path / "run" / "rollouts" / "test.h5").time) == 11
     assert made["rollouts"].metadata == {
@@ -115,8 +112,8 @@ def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.Mo
     }  # fmt: skip
 
     asked = {"files": files, "output": output, "grade": "precision", "floor": [f"{tmp_path}/floor/*.h5"]}
-    asked |= {"metrics": metrics} | {name: made[name] for name in ("rollouts", "report", "summary")}
-    verdict, request = validate_flow.python_func(fingerprint=content, **asked)
+    asked |= {"rollouts": made["rollouts"]}
+    (verdict, request), _ = perform(validate_flow, tmp_path, fingerprint=content, **asked)
     document = read_verdict(tmp_path / "run" / "verdict.json")
     assert (verdict, request) == (document["verdict"], document["request"])
     sides = {side: [file["file"] for file in document["inputs"][side]] for side in ("reference", "candidate", "floor")}
@@ -126,5 +123,5 @@ def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.Mo
     assert [pair["reference"] for pair in document["simulations"]] == [test.name]
     for step, arguments in ((generate_flow, given), (validate_flow, asked)):
         with pytest.raises(SystemExit) as stopped:
-            step.python_func(fingerprint="another", **arguments)
+            perform(step, tmp_path, fingerprint="another", **arguments)
         assert stopped.value.code == BAD_INPUT_EXIT_CODE
