@@ -39,9 +39,10 @@ _ACCOUNT = "launcher"
 _LAUNCHER = """
 import json, sys
 from calopipe.errors import one_line_errors
-from training.nodes.trainjob import launch
+from training.nodes import trainjob
+trainjob._EVERY_S = 0.2
 with one_line_errors():
-    launch(**json.loads(sys.argv[1]))
+    trainjob.launch(**json.loads(sys.argv[1]))
 """
 
 # The image of a program that does what it is told, in place of training.
@@ -95,7 +96,7 @@ class Place:
         """A launcher of a training, by default of one whose two workers run `program`; `wrapper` starts its process."""
         settings = {
             "training": "this", "nodes": 2, "image": _STAND_IN, "arguments": [program], "resources": {"cpu": "1"},
-            "deadline_s": 120, "every_s": 0.2, **settings,
+            "deadline_s": 120, "runtime": "calopipe", **settings,
         }  # fmt: skip
         log = self.file(f"launcher-{len(self.launchers)}.log")
         command = [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)]
@@ -174,9 +175,8 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     dataset, output = place.file("dataset"), place.file("model")
     make_dataset(dataset, place.file("mc.h5"))
     more = ("--config", "small", "--steps", "2")
-    launcher = place.launch(
-        image=IMAGE, arguments=["fit", "--dataset", str(dataset), "--output", str(output), *more], every_s=1.0
-    )
+    arguments = ["fit", "--dataset", str(dataset), "--output", str(output), *more]
+    launcher = place.launch(image=IMAGE, arguments=arguments)
     place.trainer.play()
     assert f"model: {output}" in launcher.end(0)  # the first worker's last line
     assert place.trainer.jobs() == []

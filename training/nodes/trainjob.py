@@ -32,6 +32,9 @@ _SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of on
 _LINES_SHOWN = 40
 _LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps, of nanoseconds
 _DELETING_S = 10.0  # after a signal, a pod has 30 s by default until it is killed
+_EVERY_S = 5.0  # between two looks at the cluster
+_PATIENCE_S = 300.0  # in which the cluster may not answer
+_START_S = 300.0  # after which a job that Kubernetes refuses to start, and that has no pod, has failed
 
 
 def job_name(training: str) -> str:
@@ -76,18 +79,13 @@ def launch(
     arguments: Sequence[str],
     resources: Mapping[str, str],
     deadline_s: float,
-    runtime: str = "calopipe",
-    every_s: float = 5.0,
-    patience_s: float = 300.0,
-    start_s: float = 300.0,
+    runtime: str,
 ) -> None:
     """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
 
     `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
     started again continues with the job it finds. `resources` are requested and limited for each worker; `runtime` is
-    the TrainingRuntime in the namespace. The first worker's log is repeated here. The cluster is asked every `every_s`
-    seconds, and may not answer for `patience_s`. A job that Kubernetes refuses to start, and that has no pod after
-    `start_s` seconds, has failed.
+    the TrainingRuntime in the namespace. The first worker's log is repeated here.
 
     The job is deleted when this ends: when the job has completed or failed, after `deadline_s` seconds of this
     launcher, on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer, the
@@ -103,11 +101,11 @@ def launch(
     )
     owner = this_pod()
     with stop_signals() as signals:
-        clock = _Clock(signals, deadline_s, every_s)
-        jobs = TrainJobs(clock.pause, patience_s)
+        clock = _Clock(signals, deadline_s)
+        jobs = TrainJobs(clock.pause, _PATIENCE_S)
         job = _attach(jobs, wanted, owner, clock)
         try:
-            ended = _watch(jobs, job, clock, start_s)
+            ended = _watch(jobs, job, clock)
             failure = _failure(jobs, ended) if _is(ended, "Failed") else None
         finally:
             _delete(job)
@@ -118,16 +116,16 @@ def launch(
 class _Clock:
     """Waits between two looks at the cluster, until a stop signal or the deadline ends the launch."""
 
-    def __init__(self, signals: Sequence[int], deadline_s: float, every_s: float) -> None:
-        self._signals, self._deadline_s, self._every_s = signals, deadline_s, every_s
+    def __init__(self, signals: Sequence[int], deadline_s: float) -> None:
+        self._signals, self._deadline_s = signals, deadline_s
         self._started = time.monotonic()
 
     def pause(self) -> None:
         """Wait for the next look. SystemExit after a stop signal, InputError after the deadline."""
         deadline = self._started + self._deadline_s
-        until = min(time.monotonic() + self._every_s, deadline)
+        until = min(time.monotonic() + _EVERY_S, deadline)
         while not self._signals and time.monotonic() < until:
-            time.sleep(min(0.2, self._every_s))
+            time.sleep(0.2)
         if self._signals:
             raise SystemExit(130 if self._signals[0] == signal.SIGINT else PREEMPTED)
         if time.monotonic() >= deadline:
@@ -165,7 +163,7 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
     return job
 
 
-def _watch(jobs: TrainJobs, job: Json, clock: _Clock, start_s: float) -> Json:
+def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
     """Print the first worker's log and the states of the pods until the job has ended; the job as it is then."""
     name = job["metadata"]["name"]
     log, said, told, since = _Log(jobs), "", set[str](), time.monotonic()
@@ -183,16 +181,16 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock, start_s: float) -> Json:
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
         if not said:  # there has been no pod
-            _look_at_start(jobs, job, told, waited_s=time.monotonic() - since, start_s=start_s)
+            _look_at_start(jobs, job, told, late=time.monotonic() - since >= _START_S)
         clock.pause()
 
 
-def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, waited_s: float, start_s: float) -> None:
+def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, late: bool) -> None:
     """Print why `job` has no pods yet: warnings of Kubernetes that are not among those `told` before.
 
-    InputError after `start_s` seconds if the job itself is refused.
+    InputError where it is `late` and the job itself is refused.
     """
-    name, late, refused, lines = job["metadata"]["name"], waited_s >= start_s, "", []
+    name, refused, lines = job["metadata"]["name"], "", []
     for event in jobs.warnings(job):
         why = f"{event.reason}: {' '.join((event.message or '').split())}"
         lines.append(f"{event.involved_object.kind} {event.involved_object.name}: {why}")
@@ -204,7 +202,7 @@ def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, waited_s: floa
             told.add(line)
             _say(line)
     if late and refused:
-        raise InputError(f"TrainJob {name} has no pod after {start_s:g} s: {refused}")
+        raise InputError(f"TrainJob {name} has no pod after {_START_S:g} s: {refused}")
 
 
 def _delete(job: Json) -> None:
