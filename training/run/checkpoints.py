@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,14 +80,13 @@ class Checkpoints:
 
     def best(self) -> Checkpoint | None:
         """The whole checkpoint of the lowest metric, the first of several; the newest where none has a metric."""
-        judged = [(step, document) for step, document in self._documents().items() if _metric(document) < math.inf]
-        ranked = sorted(judged, key=lambda item: (_metric(item[1]), item[0]))
+        documents = self._documents()
+        ranked = [(step, documents[step]) for value, step in _ranked(documents) if value < math.inf]
         return next(self._whole(ranked), None) or self.newest()
 
     def best_metric(self) -> tuple[int, float]:
         """Step and metric of the best checkpoint; (0, infinity) where none has a metric."""
-        ranked = sorted((_metric(document), step) for step, document in self._documents().items())
-        value, step = ranked[0] if ranked else (math.inf, 0)
+        value, step = next(iter(_ranked(self._documents())), (math.inf, 0))
         return (step, value) if value < math.inf else (0, math.inf)
 
     def discard(self) -> None:
@@ -141,9 +140,8 @@ class Checkpoints:
 
     def _prune(self) -> None:
         documents = self._documents()
-        best = min(documents, key=lambda step: (_metric(documents[step]), step))
-        newest = sorted(documents)[-self._kept :]
-        self._remove(documents.keys() - {best, *newest})
+        _, best = _ranked(documents)[0]
+        self._remove(documents.keys() - {best, *sorted(documents)[-self._kept :]})
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
@@ -154,6 +152,7 @@ class Checkpoints:
         return self._folder / f"step-{step:09d}.npz"
 
 
-def _metric(document: dict[str, Any]) -> float:
-    value = document.get("metric")
-    return math.inf if value is None else float(value)
+def _ranked(documents: Mapping[int, dict[str, Any]]) -> list[tuple[float, int]]:
+    """(metric, step), the best first; infinity where there is none."""
+    metrics = ((document.get("metric"), step) for step, document in documents.items())
+    return sorted((math.inf if metric is None else float(metric), step) for metric, step in metrics)
