@@ -19,7 +19,7 @@ from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training.configs import named_config
-from training.engine.schedules import LearningRate
+from training.engine.schedules import learning_rate
 from training.engine.step import Engine
 from training.models.gan import convolutions
 from training.models.randomness import Draws
@@ -221,13 +221,9 @@ def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
 
 def _rates(steps: int, **more: Any) -> list[float]:
     """The rate at each of `steps` steps of ten an epoch."""
-    rate = LearningRate(
-        named_config("small", epochs=10, learning_rate=0.01, **more),
-        global_batch=256,
-        total_steps=100,
-        steps_an_epoch=10,
-    )
-    return [float(rate(tf.constant(step))) for step in range(steps)]
+    config = named_config("small", epochs=10, learning_rate=0.01, **more)
+    of_training = {"global_batch": 256, "total_steps": 100, "steps_an_epoch": 10}
+    return [float(learning_rate(config, tf.constant(step), **of_training)) for step in range(steps)]
 
 
 class Linear(Tiny):

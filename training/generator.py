@@ -18,7 +18,7 @@ from calopipe.errors import InputError, require_least
 from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, LabelRange, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
-from training.engine.strategies import compiled_by_xla, make_strategy
+from training.engine.strategies import compiled_by_xla, make_strategy, perhaps_compiled
 from training.export import arrays_file
 from training.loading import load
 from training.models.base import Batch
@@ -64,9 +64,7 @@ class Generator:
         fastest = network.generation_batch if library is None else _BATCH_OF_LIBRARY
         self.batch = batch or min(fastest, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
-        self._of_replica: Callable[..., Any] = self.cells
-        if compiled_by_xla(self._strategy):
-            self._of_replica = tf.function(self.cells, jit_compile=True, autograph=False)
+        self._of_replica = perhaps_compiled(self.cells, compiled_by_xla(self._strategy))
         self._compiled = tf.function(self._of_replicas, autograph=False)
 
     def showers(self, labels: AllLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:

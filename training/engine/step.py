@@ -18,8 +18,8 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
 from training import folder
 from training.engine.exchange import averaged, shared, summed
-from training.engine.schedules import LearningRate
-from training.engine.strategies import compiled_by_xla, computes_on_processors
+from training.engine.schedules import learning_rate
+from training.engine.strategies import compiled_by_xla, computes_on_processors, perhaps_compiled
 from training.models.base import LossTable, Model, Phase, build, require_losses
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
@@ -62,8 +62,9 @@ class Engine:
         self.steps_an_epoch = steps_per_epoch(manifest, "train", self.global_batch)
         self.last_step = config.last_step(self.steps_an_epoch)
         self.showers = manifest.count("train")
-        self._rate = LearningRate(
-            config, global_batch=self.global_batch, total_steps=self.last_step, steps_an_epoch=self.steps_an_epoch,
+        self._rate = partial(
+            learning_rate, config, global_batch=self.global_batch, total_steps=self.last_step,
+            steps_an_epoch=self.steps_an_epoch,
             warm_up_steps=min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0,
         )  # fmt: skip
         self._rate_of_step = tf.zeros([])  # in the graph that is traced; that of the last replica, as all are equal
@@ -90,11 +91,9 @@ class Engine:
             begun = averaged(self.model) if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in begun]
 
-        def perhaps_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-            return tf.function(function, jit_compile=True, autograph=False) if compiled else function
-
-        self.view = perhaps_compiled(self._make_view)
-        self.gradients = {phase.name: perhaps_compiled(partial(self._backward, phase)) for phase in self.model.phases}
+        self.view = perhaps_compiled(self._make_view, compiled)
+        backward = {phase.name: partial(self._backward, phase) for phase in self.model.phases}
+        self.gradients = {name: perhaps_compiled(function, compiled) for name, function in backward.items()}
         self._run = tf.function(self._steps, autograph=False)
         self.has_run = False
 

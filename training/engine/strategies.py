@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 
 from calopipe.errors import InputError
@@ -53,6 +56,11 @@ def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
     Not on CPUs, where XLA's 3-D convolutions are tens of times slower than oneDNN's.
     """
     return not isinstance(strategy, tf.distribute.TPUStrategy) and "GPU" in strategy.extended.worker_devices[0]
+
+
+def perhaps_compiled(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
+    """`function`, by XLA if it is to be `compiled`."""
+    return tf.function(function, jit_compile=True, autograph=False) if compiled else function
 
 
 class Team:

@@ -17,7 +17,7 @@ from preprocessing.manifest import Manifest
 from preprocessing.reading import ordered_records
 from training.engine.exchange import averaged, total_over_replicas
 from training.engine.step import State, with_total
-from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy
+from training.engine.strategies import compiled_by_xla, computes_on_processors, make_strategy, perhaps_compiled
 from training.models.base import Batch, Judge, build, require_losses
 from training.models.config import FitConfig
 from training.models.randomness import Draws
@@ -70,9 +70,7 @@ class Evaluator:
         self._batch_showers = min(BATCH, max(self.showers, 1))
         if not computes_on_processors(strategy):  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
-        self._of_replica: Callable[..., Any] = self._batch
-        if compiled_by_xla(strategy):
-            self._of_replica = tf.function(self._batch, jit_compile=True, autograph=False)
+        self._of_replica = perhaps_compiled(self._batch, compiled_by_xla(strategy))
         # one trace for batches of any size and any number of hits: each further one takes seconds
         signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
