@@ -323,9 +323,8 @@ def test_the_cut_is_that_of_the_training_and_what_is_below_it_is_left_out(traine
         sums = np.sort(mc["ECAL"][()].sum(axis=(1, 2, 3), dtype=np.float64)) * SMALL_GEOMETRY.file_unit_gev
     other = tmp_path / "model"
     shutil.copytree(trained / "model", other)
-    card = json.loads((other / "card.json").read_text())
-    card["dataset"]["cut_gev"] = float(sums[[59, 60]].mean())
-    (other / "card.json").write_text(json.dumps(card))
+    card = folder.read_card(other)
+    folder.write_card(other, replace(card, dataset=card.dataset | {"cut_gev": float(sums[[59, 60]].mean())}))
     with pytest.raises(InputError, match=r"--cut-gev is 0, the model was trained on showers above \d"):
         _generate(tmp_path, tmp_path / "g.h5", "--cut-gev", 0, like=trained / "mc.h5")
     _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
@@ -424,9 +423,8 @@ def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch
 def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_path: Path, precision: str) -> None:
     """By whoever makes its network: TensorFlow of itself lets GPUs round, in every process."""
     shutil.copytree(trained / "model", tmp_path / "model")
-    card = json.loads((tmp_path / "model" / folder.CARD).read_text())
-    card["config"]["precision"] = precision
-    (tmp_path / "model" / folder.CARD).write_text(json.dumps(card))
+    card = folder.read_card(tmp_path / "model")
+    folder.write_card(tmp_path / "model", replace(card, config=replace(card.config, precision=precision)))
     rounds = tf.config.experimental.tensor_float_32_execution_enabled
     for before in (True, False):
         tf.config.experimental.enable_tensor_float_32_execution(before)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -210,10 +209,8 @@ def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, co
 
 
 def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, tmp_path: Path) -> None:
-    folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
-    card = json.loads((tmp_path / "old/card.json").read_text())
-    del card["dataset"]["seen"]
-    (tmp_path / "old/card.json").write_text(json.dumps(card))
+    card = folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
+    folder.write_card(tmp_path / "old", replace(card, dataset=card.dataset | {"seen": None}))
     (tmp_path / "old/seen.npy").unlink()
     with pytest.raises(InputError, match="does not say which events it was trained on"):
         generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")

@@ -97,7 +97,7 @@ class Card:
             "ranges": {name: list(bounds) for name, bounds in self.valid_range.items()},
         }
 
-    def since(self, dataset: str, config: FitConfig) -> str:
+    def changes(self, dataset: str, config: FitConfig) -> list[str]:
         """What has changed since this model was trained, where the `dataset` of this fingerprint is asked for now."""
         before, now = self.config.to_json(), config.to_json()
         changes = ["other data"] if dataset != self.dataset["fingerprint"] else []
@@ -108,16 +108,12 @@ class Card:
         ]
         if (version := metadata.version("calopipe")) != self.versions["calopipe"]:
             changes.append(f"calopipe {self.versions['calopipe']} is now {version}")
-        return f"since the last model: {', '.join(changes) or 'the same data and settings'}"
+        return changes
 
     def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
         """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
-        return (
-            self.dataset["fingerprint"] == manifest.fingerprint
-            and self.config == config
-            and self.versions["calopipe"] == metadata.version("calopipe")
-            and (origin == FROM_INCUMBENT or self.trained["warm_start"] is None)
-        )
+        began = origin == FROM_INCUMBENT or self.trained["warm_start"] is None
+        return began and not self.changes(manifest.fingerprint, config)
 
 
 def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:

@@ -79,7 +79,8 @@ def retrain(
     if card is None:
         storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
     else:
-        say(card.since(manifest.fingerprint, config))
+        changes = card.changes(manifest.fingerprint, config)
+        say(f"since the last model: {', '.join(changes) or 'the same data and settings'}")
     if card and card.answers(manifest, config, origin):
         stands("model stands", model, "of these data and settings")
     else:
