@@ -72,7 +72,8 @@ class Evaluator:
             self.showers -= self.showers % self._batch_showers
         self._of_replica = perhaps_compiled(self._batch, compiled_by_xla(strategy))
         # one trace for batches of any size and any number of hits: each further one takes seconds
-        signature = (self._part(0).element_spec,) * len(self._here), tf.TensorSpec([], tf.int32)
+        self._given = tf.data.Dataset.zip(tuple(map(self._part, self._here)))  # a batch for each replica, in turn
+        signature = self._given.element_spec, tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
         self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
 
@@ -92,14 +93,12 @@ class Evaluator:
         """
         began = time.monotonic()
         judge = self.model.judge(self.showers, self.manifest.geometry, self._workers)
-        parts = {replica: iter(self._part(replica)) for replica in self._here}
         batches = -(-self.showers // self._batch_showers)
         names: list[str] = []
         sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of batches, rows of showers
-        for first in range(0, batches, self._replicas):
-            given = {replica: next(part) for replica, part in parts.items()}
-            answers = self._evaluate(tuple(given.values()), tf.constant(first))
-            for (replica, batch), (losses, made) in zip(given.items(), self._local(answers), strict=True):
+        for first, given in zip(range(0, batches, self._replicas), self._given, strict=False):
+            answers = self._evaluate(given, tf.constant(first))
+            for replica, batch, (losses, made) in zip(self._here, given, self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
                     continue  # a batch that came again, so that no replica has none
