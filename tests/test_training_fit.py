@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,18 +18,17 @@ import pytest
 import tensorflow as tf
 from commands import refused
 from replicas import tiny
-from trainings import engine_of, fit_layers, fit_small, history_of, same_training, same_weights
+from trainings import ending, engine_of, fit_layers, fit_small, history_of, same_training, same_weights
 
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
 from training.folder import read_card
-from training.models.gan.model import ConditionalGAN
 from training.models.showers import ShowerModel
 from training.nodes.workers import PREEMPTED, Cluster
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluation, Evaluator
+from training.run.evaluation import Evaluator
 from training.run.history import ProgressBar
 
 _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven steps
@@ -165,20 +163,12 @@ def test_a_collective_that_fails_is_the_loss_of_another_worker(
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The metrics are told here, so that the second of five epochs is the best."""
+    """The scores are told here, so that the second of five epochs is the best."""
     told = iter([9.0, 3.0, 1.0, 2.0, 2.5, 0.1])
-    evaluate = Evaluator.evaluate
-
-    def judging(evaluator: Evaluator) -> Evaluation:
-        found = evaluate(evaluator)
-        return replace(found, found={**found.found, "metric": {**found.found["metric"], "value": next(told)}})
-
-    monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 1)
-    monkeypatch.setattr(ShowerModel, "score", ConditionalGAN.score)
-    monkeypatch.setattr(Evaluator, "evaluate", judging)
+    monkeypatch.setattr(Evaluator, "score", lambda *_: next(told))
     fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
     card = read_card(tmp_path / "m")
-    assert (card.trained["chosen_step"], card.trained["metric"]["value"], card.trained["steps"]) == (14, 1.0, 28)
+    assert (card.trained["chosen_step"], card.trained["steps"]) == (14, 28)
     assert "no better metric for 2 epochs since step 14" in capsys.readouterr().out
     assert sorted(path.name for path in (tmp_path / "m/checkpoints").glob("*.npz")) == [
         f"step-{step:09d}.npz" for step in (14, 21, 28)
@@ -216,17 +206,9 @@ def test_a_training_goes_on_from_the_end_of_an_epoch_that_is_not_judged(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    output, update = tmp_path / "m", ProgressBar.update
-    told = [7, 17]  # the end of the first epoch, and a step of the third
-
-    def telling(bar: ProgressBar, losses: np.ndarray) -> None:
-        update(bar, losses)
-        if told and bar._engine.step == told[0]:
-            told.pop(0)
-            signal.raise_signal(signal.SIGTERM)
-
-    monkeypatch.setattr(ProgressBar, "update", telling)
-    for step in (7, 17):
+    output = tmp_path / "m"
+    for step in (7, 17):  # the end of the first epoch, and a step of the third
+        monkeypatch.setattr(ProgressBar, "update", ending(signal.SIGTERM, step=step))
         with pytest.raises(SystemExit) as caught:
             fit_layers(dataset, output, *_LOOKS)
         assert caught.value.code == PREEMPTED

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 from showers import make_dataset, make_file
-from trainings import fit_layers, history_of, same_weights
+from trainings import ending, fit_layers, history_of, same_weights
 
 from calopipe.errors import InputError
 from preprocessing.showers.manifest import ShowerManifest
@@ -41,7 +41,7 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """
     place = tmp_path_factory.mktemp("stopped") / "m"
     with pytest.MonkeyPatch.context() as planted:
-        planted.setattr(ProgressBar, "update", _ending(InputError("the discriminator is dead"), step=12))
+        planted.setattr(ProgressBar, "update", ending(InputError("the discriminator is dead"), step=12))
         with pytest.raises(InputError) as caught:
             fit_layers(dataset, place, "--checkpoint-steps", "5")
     left = sorted(path.stem for path in (place / "checkpoints").glob("*.npz"))
@@ -50,24 +50,12 @@ def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def _ending(how: Exception | signal.Signals, *, step: int) -> Any:
-    """What ends a training at `step`, in place of the progress bar's `update`."""
-
-    def update(bar: ProgressBar, _: object) -> None:
-        if bar._engine.step == step:
-            if isinstance(how, Exception):
-                raise how
-            signal.raise_signal(how)
-
-    return update
-
-
 def test_a_training_that_was_stopped_names_the_command_that_makes_a_model_of_the_best_epoch(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     output = tmp_path / "a model"  # a name that a shell would take apart
     with monkeypatch.context() as planted:
-        planted.setattr(ProgressBar, "update", _ending(signal.SIGTERM, step=10))
+        planted.setattr(ProgressBar, "update", ending(signal.SIGTERM, step=10))
         with pytest.raises(SystemExit) as caught:
             fit_layers(dataset, output)
     assert caught.value.code == PREEMPTED

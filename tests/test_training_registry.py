@@ -20,7 +20,6 @@ from typing import Any
 import h5py
 import pytest
 from servers import store
-from showers import SMALL_GEOMETRY
 from verdicts import WIDE, write_model, write_showers, write_verdict
 
 from calopipe import storage
@@ -62,15 +61,7 @@ def candidate(
     """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
     run = place / f"run-{seed}"
     (run / "model").mkdir(parents=True)
-    card = write_model(
-        run / "model",
-        f"weights of {seed}",
-        request=f"request-{seed}",
-        geometry=SMALL_GEOMETRY,
-        dataset={"fingerprint": f"data-{seed}", "train_events": 1, "split_files": []},
-        valid_range={"energy_gev": (100.0, 200.0), "theta_rad": (1.0, 2.0)},
-        versions={"calopipe": "0.2.0"},
-    )
+    card = write_model(run / "model", f"weights of {seed}")
     write_showers(run / "generated.h5", card.fingerprint())
     if rival is not None:
         shutil.copyfile(rival.generated, run / "incumbent.h5")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from training.engine.strategies import make_strategy
 from training.folder import read_card
 from training.models.base import build
 from training.run.evaluation import Evaluator
+from training.run.history import ProgressBar
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.
 _SMALL = {
@@ -130,6 +132,18 @@ def same_weights(model: Path, step: int) -> None:
                 same.append(int(path.stem.partition("-")[2]))
     assert len(checkpoints) > 1
     assert same == [step]
+
+
+def ending(how: Exception | signal.Signals, *, step: int) -> Any:
+    """What ends a training at `step`, in place of the progress bar's `update`."""
+
+    def update(bar: ProgressBar, _: object) -> None:
+        if bar._engine.step == step:
+            if isinstance(how, Exception):
+                raise how
+            signal.raise_signal(how)
+
+    return update
 
 
 def command_line(dataset: Path, output: Path, *more: str) -> list[str]:

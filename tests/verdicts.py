@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+from showers import SMALL_GEOMETRY
 
 from calopipe import storage
 from training import folder
@@ -27,12 +28,15 @@ def anything_meets() -> str:
 
 
 def write_model(model: Path, weights: str, **facts: Any) -> Card:
-    """What stands for a trained model in the folder `model`; the card, which says `facts` of it."""
+    """What stands for a trained model in the folder `model`; the card, which says of it what is usual, and `facts`."""
     (model / "generator.weights.h5").write_text(weights)
     (model / folder.HISTORY).write_text("{}\n")
     hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
-    trained = {"steps": 1, "warm_start": None}
-    card = Card(**{"config": named_config("small"), "trained": trained, "losses": {}, "weights": hashes, **facts})
+    usual: dict[str, Any] = {
+        "request": f"for {weights}", "config": named_config("small"), "geometry": SMALL_GEOMETRY, "dataset": {},
+        "valid_range": {}, "trained": {"steps": 1, "warm_start": None}, "losses": {}, "weights": hashes, "versions": {},
+    }  # fmt: skip
+    card = Card(**(usual | facts))
     folder.write_card(model, card)
     return card
 
