@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -30,6 +29,7 @@ from training.configs import FitConfig, named_config
 from training.engine.step import Engine
 from training.folder import Card, read_card
 from training.generation import EXTRAPOLATE, generate
+from training.loading import load
 from training.models.randomness import Draws
 from training.registry.retraining import _may_begin
 from training.run.evaluation import Evaluator
@@ -150,13 +150,6 @@ def _seen(path: Path) -> set[int]:
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
 
 
-def _weights(model: Path) -> list[npt.NDArray[np.float32]]:
-    found: list[npt.NDArray[np.float32]] = []
-    with h5py.File(model / "layers.weights.h5") as file:
-        file.visititems(lambda _, item: found.append(item[()]) if isinstance(item, h5py.Dataset) else None)
-    return found
-
-
 def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, ...] = ()) -> Card:
     """A training of one step, which changes next to nothing, on the dataset of these files."""
     dataset = output.with_name(f"{output.name}-ds")
@@ -183,7 +176,8 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
     assert set(np.load(trained / "model/seen.npy").tolist()) == _seen(trained / "mc.h5")
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
     _fit(tmp_path / "child", other, warm_start=trained / "model")
-    for before, after in zip(_weights(trained / "model"), _weights(tmp_path / "child"), strict=True):
+    networks = [load(model)[1].networks["layers"] for model in (trained / "model", tmp_path / "child")]
+    for before, after in zip(*(network.get_weights() for network in networks), strict=True):
         np.testing.assert_allclose(after, before, atol=1e-6)
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)
     rule = SplitRule.parse(["test=copy.h5"])

@@ -43,8 +43,7 @@ class Stepper:
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
         """The velocity (N, x, y, 2) one interval later, of `solid` (N, x, y) and `reynolds` (N,)."""
         given = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
-        made: FloatArray = self._step(*given).numpy()
-        return made
+        return self._step(*given).numpy()
 
     def require_fitting(self, flow: FlowFile) -> None:
         """Raise InputError unless `flow` is on the model's cells, and of a Reynolds number that it was trained for.

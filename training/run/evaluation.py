@@ -145,13 +145,11 @@ class Evaluator:
 
     def _local(self, values: Any) -> tuple[Any, ...]:
         """`values`, one a replica, of the replicas of this worker."""
-        results: tuple[Any, ...] = self._strategy.experimental_local_results(values)
-        return results
+        return self._strategy.experimental_local_results(values)
 
     def _of_all_workers(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """The sum over the workers of arrays of one shape; no two workers have a number in the same place."""
         if self._workers == 1 or not own.size:
             return own
         values = self._on_replicas(lambda replica: own if replica == self._here[0] else np.zeros_like(own))
-        total: npt.NDArray[np.float64] = self._local(self._total(values))[0].numpy()
-        return total
+        return self._local(self._total(values))[0].numpy()
