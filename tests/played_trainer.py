@@ -132,7 +132,7 @@ class PlayedTrainer:
     def is_going(self, job: Json) -> bool:
         """Whether `job` was deleted, be it that its pods are not yet gone."""
         found = self._api.find(f"{self._jobs}/{job['metadata']['name']}")
-        return found is None or _going(found)
+        return found is None or "deletionTimestamp" in found["metadata"]
 
     def collect(self, job: Json) -> None:
         """Once `job` is deleted: its pods end and go before it, as it was asked to be deleted in the foreground."""
@@ -160,10 +160,6 @@ class PlayedTrainer:
             self._api.call("PATCH", path, {"metadata": {"finalizers": None}}, "merge-patch+json")
             if self._api.find(path):
                 self._api.call("DELETE", path)
-
-
-def _going(job: Json) -> bool:
-    return "deletionTimestamp" in job["metadata"]
 
 
 def _pod(job: Json, template: Json, index: int, attempt: int) -> Json:

@@ -82,8 +82,6 @@ def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.Monk
     assert Cluster.here([_A, _B], 0) == Cluster((_A, _B), 0)
     monkeypatch.delenv("TF_CONFIG")
     assert Cluster.here([], None) is None
-    with pytest.raises(InputError, match="empty"):
-        Cluster((), 0)
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "first")
     with pytest.raises(InputError, match=r"which of the 2 workers is this\? give its index"):
         Cluster.here([_A, _B], None)

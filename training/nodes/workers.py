@@ -50,8 +50,6 @@ class Cluster:
     index: int
 
     def __post_init__(self) -> None:
-        if not self.hosts:
-            raise InputError("the list of workers is empty; give host:port of each")
         for host in self.hosts:
             name, _, port = host.rpartition(":")
             if not name or not port.isdecimal() or not 0 < int(port) < 65536:

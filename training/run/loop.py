@@ -180,7 +180,5 @@ class Guards:
 def _falls(figures: Sequence[float]) -> bool:
     """Whether `figures` are lower in their second half than in their first, by more than their noise."""
     early, late = np.array_split(np.array(figures), 2)
-    if late.size == 0:
-        return False
     noise = math.hypot(early.std() / math.sqrt(early.size), late.std() / math.sqrt(late.size))
     return float(early.mean() - late.mean()) > 2 * noise
