@@ -147,10 +147,11 @@ def test_the_work_of_a_killed_worker_is_done_again(source: Path, tmp_path: Path)
 def test_all_workers_lost(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     output = tmp_path / "ds"
     with dask_cluster(tmp_path, workers=1) as cluster:
-        monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT", "3s")  # the scheduler has none
+        # The scheduler itself has no limit. In so long it answers, however busy the machine is.
+        monkeypatch.setenv("DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT", "20s")
         run = _begun(source, output, cluster)
         cluster.workers[-1].kill()
-        assert "no Dask worker for 3 s" in _told(_end(run))
+        assert "no Dask worker for 20 s" in _told(_end(run))
     assert not (output / "manifest.json").exists()
 
 
