@@ -39,11 +39,12 @@ _KILLED = ("train", "preprocess", "train", "train", "generate", "train", "genera
 
 
 def perform(step: Any, disk: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
-    """What `step` returns of what it takes of `given`, and its artifacts, which the launcher would bring and take.
+    """What `step` returns when it is `given` so much, and its artifacts, which the launcher would bring and take.
 
     Their files are on `disk`.
     """
     asked = inspect.signature(step.python_func).parameters
+    assert given.keys() <= asked.keys()
     names = {"data", "model", "showers", "rollouts", "judged", "report", "summary"} & asked.keys()
     artifacts = {name: SimpleNamespace(path=str(disk / name), metadata={}) for name in names}
     values = artifacts | {"metrics": SimpleNamespace(log_metric=lambda *_: None)} | given
@@ -58,7 +59,10 @@ def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> Non
     def in_pod(step: Any, **more: Any) -> Any:
         began(step.python_func.__name__)
         with tempfile.TemporaryDirectory() as disk:
-            return perform(step, Path(disk), **given | more)[0]
+            asked = inspect.signature(step.python_func).parameters
+            return perform(step, Path(disk), **{name: (given | more)[name] for name in asked if name in given | more})[
+                0
+            ]
 
     files, fingerprint, dataset, registry, reading = in_pod(preprocess)
     given |= {"files": files, "dataset": dataset, "registry": registry, "reading": reading}

@@ -186,6 +186,23 @@ def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
     same_training(output, place.file("alone"))
 
 
+def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
+    done = place.file("done")
+    program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)\nprint('finished')"
+    first = place.launch(program)
+    job = place.trainer.wait_for_job()
+    first.kill()
+    place.trainer.start(job)
+    second = place.launch(program)
+    second.wait_for("is there already; following it")
+    done.touch()
+    assert place.trainer.conclude(job) == "Complete"
+    assert [each["metadata"]["uid"] for each in place.trainer.jobs()] == [job["metadata"]["uid"]]
+    place.trainer.collect(job)
+    assert "finished" in second.end(0)
+    assert place.trainer.jobs() == []
+
+
 def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
     """So that Kubernetes deletes it when the last of them is deleted, where no launcher could."""
     uids, launchers = {}, []

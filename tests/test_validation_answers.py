@@ -54,10 +54,13 @@ def test_one_sided_criteria_care_for_one_side_only() -> None:
 
 
 def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
-    good, bad = Estimate(1.0, 0.01, 1_000), Estimate(0.7, 0.01, 1_000)
+    good, bad, vague = Estimate(1.0, 0.01, 1_000), Estimate(0.7, 0.01, 1_000), Estimate(1.05, 0.05, 1_000)
     assert judge(measurement(good, good), 1).verdict == "pass"
     failed = judge(replace(measurement(good, bad), labels=("a", "b")), 1)
     assert (failed.verdict, failed.value, failed.worst) == ("fail", 0.7, "b")
+    undecided = judge(measurement(good, vague), 1)
+    assert undecided.verdict == "inconclusive"
+    assert undecided.interval == pytest.approx((1.05 - 1.962 * 0.05, 1.05 + 1.962 * 0.05), abs=1e-3)
 
 
 def test_the_level_is_shared_among_the_criteria() -> None:

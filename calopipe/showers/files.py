@@ -233,8 +233,11 @@ def open_showers(
     to have the geometry `beside`, a model's, where it has as many cells; else the reference's or, in CaloChallenge's
     layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
     """
-    with opened_file(path) as file:
+    try:  # before the file is opened: a file that takes its place meanwhile is read, not the one that was open
         content = sha256 or storage.sha256_of_file(path)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    with opened_file(path) as file:
         datasets = {str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)}
         labels, stored = read_labels(datasets)
         geometry, assumed, whose = geometry_of(file.attrs, stored.shape[1:], geometry_values, beside)

@@ -71,8 +71,8 @@ class Evaluator:
         if not computes_on_processors(strategy):  # where shapes must not change
             self.showers -= self.showers % self._batch_showers
         self._of_replica = perhaps_compiled(self._batch, compiled_by_xla(strategy))
-        # one trace for batches of any size and any number of hits: each further one takes seconds
         self._given = tf.data.Dataset.zip(tuple(map(self._part, self._here)))  # a batch for each replica, in turn
+        # one trace for batches of any size and any number of hits: each further one takes seconds
         signature = self._given.element_spec, tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
         self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
@@ -96,7 +96,8 @@ class Evaluator:
         batches = -(-self.showers // self._batch_showers)
         names: list[str] = []
         sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of batches, rows of showers
-        for first, given in zip(range(0, batches, self._replicas), self._given, strict=False):
+        rounds = range(0, batches, self._replicas)
+        for first, given in zip(rounds, self._given.take(len(rounds)), strict=True):
             answers = self._evaluate(given, tf.constant(first))
             for replica, batch, (losses, made) in zip(self._here, given, self._local(answers), strict=True):
                 number = first + replica

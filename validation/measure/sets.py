@@ -137,8 +137,10 @@ class Table:
         labels: list[tuple[npt.NDArray[Any], ...]] = []
         for part in parts:
             columns = {name: getattr(part, name) for name in _NAMES}
-            self._row = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in columns.items()])
-            rows = np.empty(len(part), dtype=self._row)
+            row = np.dtype([(name, values.dtype, values.shape[1:]) for name, values in columns.items()])
+            assert not labels or row == self._row, "parts of different calorimeters"
+            self._row = row
+            rows = np.empty(len(part), dtype=row)
             for name, values in columns.items():
                 rows[name] = values
             self._write(rows)

@@ -76,7 +76,7 @@ class Curve:
 class Summary:
     """Every curve by its name, and the correlation matrices (k, k) of the observables called `labels`.
 
-    `resolution`: the fit (`Resolutions.fit`) to the reference's, and to the candidate's.
+    `resolution`: the fit (`Resolutions.fit`) to the resolution of the reference, and of the candidate.
     """
 
     curves: dict[str, Curve]

@@ -142,10 +142,10 @@ def resample(
 ) -> Resampled:
     """Average features over both sets as they are and over resampled ones, reading each event once.
 
-    `tables`: the reference, the candidate and `per_event`, as in `Compared`. Of the `sides` the first makes features of
-    the rows that a slice of the reference holds, the second of the candidate's. In paired sets the candidate holds
-    `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0. The
-    bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
+    `tables`: the reference, the candidate and `per_event`, as in `Compared`. The two `sides` are functions that make
+    features of some rows: the first of the reference's, the second of the candidate's. In paired sets the candidate
+    holds `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0.
+    The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
     toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
     """
     reference, candidate, per_event = tables
