@@ -208,7 +208,7 @@ def main() -> None:
                         help="HDF5 files of gzip-compressed showers, three or more (default: the sample)")  # fmt: skip
     parser.add_argument("--only", nargs="+", choices=SECTIONS, default=list(SECTIONS), help="sections (default: all)")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each form (default %(default)s)")
-    parser.add_argument("--showers", type=int, default=100_000, help="of dask (default %(default)s)")
+    parser.add_argument("--showers", type=int, default=100_000, help="of dask, in files of 5,000 (default %(default)s)")
     parser.add_argument("--scratch", type=Path, help="an existing folder on the disk to write to (default: /tmp's)")
     options = parser.parse_args()
     files = [Path(str(file)).absolute() for file in storage.expand(options.input)]

@@ -60,9 +60,8 @@ def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> Non
         began(step.python_func.__name__)
         with tempfile.TemporaryDirectory() as disk:
             asked = inspect.signature(step.python_func).parameters
-            return perform(step, Path(disk), **{name: (given | more)[name] for name in asked if name in given | more})[
-                0
-            ]
+            taken = {name: value for name, value in (given | more).items() if name in asked}
+            return perform(step, Path(disk), **taken)[0]
 
     files, fingerprint, dataset, registry, reading = in_pod(preprocess)
     given |= {"files": files, "dataset": dataset, "registry": registry, "reading": reading}
