@@ -2,8 +2,9 @@
 
 Of the first worker. FILE gets one JSON object, of seconds: `start` from the start of the process to the first call of
 steps, less the look at the model before it; that `first` call, which traces the graph; the `steps` after it;
-`checkpoint`, as far as training waits for it; `evaluation`; what it `waited` for a bucket, at any of these times; what
-else is `between` steps; and `end`, which writes the model. Also the number of `calls` of steps.
+`checkpoint`, as far as training waits for it; `evaluation`; what else is `between` steps; and `end`, which writes the
+model. On a bucket also what the training `waited` for it, which is in none of the others; `end` is then what follows
+the last transfer. Also the number of `calls` of steps.
 """
 
 from __future__ import annotations
