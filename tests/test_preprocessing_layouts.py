@@ -73,7 +73,7 @@ def _in_mev(datasets: layouts.Datasets) -> layouts.Labels:
 def test_a_layout_of_ones_own_converts_labels_and_names_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels that it cannot convert are refused before it is asked to."""
+    """Labels that it cannot convert are refused before it is asked to; its showers are written as `ECAL`."""
     own = layouts.Layout(frozenset({"hits", "incident_mev", "polar_deg"}), _in_mev, cells="hits")
     monkeypatch.setattr(layouts, "LAYOUTS", (*layouts.LAYOUTS, own))
     cells = _SHOWERS.cells.copy()
@@ -87,6 +87,9 @@ def test_a_layout_of_ones_own_converts_labels_and_names_the_cells(
         np.testing.assert_array_equal(getattr(found.read(stop=13), name), getattr(_SHOWERS[:13], name))
     with pytest.raises(InputError, match=r"event 13: hits holds -1.0 in 1 cell\(s\), the first is \(4, 5, 2\)"):
         found.read(10)
+    written = open_showers(write_whole(tmp_path / "b.h5", _SHOWERS, SMALL_GEOMETRY, found.deposits))
+    assert written.deposits == "ECAL"
+    np.testing.assert_array_equal(written.read().cells, _SHOWERS.cells)
     with h5py.File(path, "r+") as file:
         assert layouts.read_labels_alone(file) is None
         del file["hits"]

@@ -164,9 +164,9 @@ def shower_writer(
 ) -> Iterator[ShowerWriter]:
     """A writer of the file `path`, which appears when it is complete. `attributes` are added to the geometry's.
 
-    `deposits` says which layout, as of a `ShowerFile`; without it, cells in rings are written in CaloChallenge's.
+    The layout is CaloChallenge's if `deposits`, as of a `ShowerFile`, says so, or says nothing and cells are in rings.
     """
-    deposits = deposits or (VOXELS if geometry.rings else CELLS)
+    deposits = VOXELS if deposits == VOXELS or (geometry.rings and not deposits) else CELLS
     with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
         with h5py.File(sink, "w") as file:
             described = geometry.to_json()
