@@ -23,7 +23,7 @@ from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, SHOWERS, defaults
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.showers.manifest import Settings
-from training.configs import FitConfig, named_config, require_origin, with_settings
+from training.configs import PARAMETERS, FitConfig, named_config, require_origin, with_settings
 from training.models.source import ModelFile, offered
 from training.quiet import quiet_tensorflow
 from training.rollout.held_out import held_out
@@ -36,7 +36,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     """
     require_plain(parameters)
     values, flow = defaults(pipeline) | dict(parameters), pipeline == FLOW
-    given = {name: parameters.get(name) for name in ("epochs", "steps", "strategy", "seed")}
+    given = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0 is the config's; a seed of 0 is right
     if platform:
         given["strategy"] = platform.strategy
     with offered(_model_file(values["model_file"])):

@@ -6,11 +6,12 @@ from kfp import dsl
 
 from components.train import train
 from pipelines.cluster.platform import Platform
+from training.configs import PARAMETERS
 
 
 def trained(p: Any, prepared: dsl.PipelineTask, platform: Platform | None, *, warm_start: str) -> dsl.PipelineTask:
     """The training of the parameters `p` on the dataset that the step `prepared` wrote; `warm_start` as it has it."""
-    asked = ("output", "config", "model_file", "epochs", "steps", "settings", "strategy", "seed")
+    asked = ("output", "config", "model_file", "settings", *PARAMETERS)
     handed_on = ("dataset", "fingerprint", "registry", "data")
     return train(
         **{name: getattr(p, name) for name in asked},

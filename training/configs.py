@@ -28,14 +28,14 @@ from training.models.config import (
 from training.models.source import file_of
 
 __all__ = [
-    "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "STRATEGIES", "FitConfig", "RunOptions", "add_config",
+    "ANEW", "CONFIGS", "DEFAULT", "FROM_INCUMBENT", "PARAMETERS", "STRATEGIES", "FitConfig", "RunOptions", "add_config",
     "all_settings", "as_options", "config_of", "named_config", "require_origin", "settings_by_models", "with_settings",
 ]  # fmt: skip
 
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
 FROM_INCUMBENT, ANEW = "incumbent", "none"
-# The settings that a run of the pipeline has parameters of its own for.
-_PARAMETERS = ("epochs", "steps", "strategy", "seed")
+# The settings that a run of the pipeline has parameters of its own for; the step `train` takes each.
+PARAMETERS = ("epochs", "steps", "strategy", "seed")
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
     InputError for a setting that the model does not have, or that the pipeline has a parameter for.
     """
-    known = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in _PARAMETERS}
+    known = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in PARAMETERS}
     checked: dict[str, Any] = {}
     for name, value in settings.items():
         if name not in known:
