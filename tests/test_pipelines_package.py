@@ -257,13 +257,13 @@ def test_of_epochs_and_steps_0_is_for_the_configs_and_less_is_refused() -> None:
 
 def test_the_chips_of_a_slice_are_those_of_one_machine() -> None:
     """As Google documents its machines: four chips of v4 and v5p, and of v5e and v6e one, four or eight."""
-    chips = {kind: [tpu(f"{kind}:{form}").count for form in forms] for kind, forms in SINGLE_HOST.items()}
-    assert chips == {
+    known = {
         "tpu-v4-podslice": [4],
         "tpu-v5-lite-podslice": [1, 4, 8],
         "tpu-v5p-slice": [4],
         "tpu-v6e-slice": [1, 4, 8],
     }
+    assert {kind: [tpu(f"{kind}:{form}").count for form in SINGLE_HOST[kind]] for kind in known} == known
 
 
 def test_options_of_a_step_add_up_and_the_last_of_a_kind_counts() -> None:
@@ -344,7 +344,8 @@ def _require_golden(found: dict[str, Any], name: str) -> None:
     if os.environ.get("RENEW_GOLDEN"):
         (GOLDEN / name).write_text(yaml.safe_dump(found, sort_keys=False, width=118))
     expected = yaml.safe_load((GOLDEN / name).read_text())
-    assert found == expected, "if this is meant: RENEW_GOLDEN=1 pytest -k golden"
+    again = "RENEW_GOLDEN=1 .venv/bin/python -m pytest -k golden tests/test_pipelines_package.py"
+    assert found == expected, f"if this is meant: {again}"
 
 
 def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:

@@ -63,7 +63,7 @@ def test_exchanged_kinds_are_rejected_and_independent_showers_are_not(
     made = make_labelled_showers(events=1500, seed=1)
     independent = _criteria(mine, measure(_set(tmp_path / "a.h5", made)))
     # response, R90, two moments, hits, depth and two of continuity a kind; the measured angle to x of either side
-    assert len(independent) == 2 * 8 + 2
+    assert len(independent) == 2 * 8 + 2, "of a new mean: name it in the comment, and make the 8 one more"
     assert [each.measurement.name for each in independent if each.verdict == "fail"] == []
     found = _criteria(mine, measure(_set(tmp_path / "b.h5", _exchanged(made))))
     failed = {(each.measurement.name, each.measurement.bin): each.value for each in found if each.verdict == "fail"}
