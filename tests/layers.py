@@ -17,9 +17,9 @@ from preprocessing.reading import dense
 from training.models.base import Batch, Losses, Phase
 from training.models.config import CONFIGS, FitConfig, register
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
-from training.models.showers import ShowerModel
+from training.models.showers import NOISE, ShowerModel
 
-_NOISE = 4
+_NUMBERS = 4
 
 
 @register("layers")
@@ -38,10 +38,10 @@ class Layers(ShowerModel):
     """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
 
     averaged = ("layers",)
-    noise_numbers = uniform_for_normal(_NOISE)
+    noise_numbers = uniform_for_normal(_NUMBERS)
 
     def __init__(self, geometry: Geometry, *, width: int) -> None:
-        inputs = keras.Input((2 + _NOISE,))
+        inputs = keras.Input((2 + _NUMBERS,))
         hidden = keras.layers.Dense(width, activation="gelu")(inputs)
         energies = keras.layers.Dense(geometry.shape[2], activation="softplus")(hidden)
         self.networks = {"layers": keras.Model(inputs, energies)}
@@ -63,7 +63,7 @@ class Layers(ShowerModel):
 
     def _energies(self, labels: Batch, draws: Draws | NoiseDraws) -> Any:
         given = ops.stack([labels["energy_gev"] / 100.0, labels["theta_rad"]], 1)
-        noise = draws.normal("noise", [ops.shape(given)[0], _NOISE])
+        noise = draws.normal(NOISE, [ops.shape(given)[0], _NUMBERS])
         return self.networks["layers"](ops.concatenate([given, noise], 1))
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:

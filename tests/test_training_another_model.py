@@ -73,7 +73,7 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
     energy, theta = np.float32([120, 150, 190]), np.float32([1.4, 1.5, 1.6])
     (made,) = generator.showers({"energy_gev": energy, "theta_rad": theta}, seed=3)
     network = generator.model.networks["layers"]
-    noise = ShowerDraws(tf.constant(3), tf.constant(0, tf.int64)).normal("noise", [3, _NOISE])
+    noise = ShowerDraws(tf.constant(3), tf.constant(0, tf.int64)).normal("showers", [3, _NOISE])
     expected = network(tf.concat([tf.constant(np.stack([energy / 100, theta], 1)), noise], 1))
     np.testing.assert_allclose(made.cells[:, 8, 8], expected, rtol=1e-5)
     assert made.cells.sum() == pytest.approx(np.sum(expected), rel=1e-5)
