@@ -157,7 +157,7 @@ def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None
     noise[4], noise[5] = 1, np.nextafter(np.float32(1), np.float32(0))
     found = made(energy, theta, noise)["cells_gev"].numpy()
     np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), [False, True, True, False, False, False])
-    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-4)  # a batch's sums may be rounded in another order
     np.testing.assert_allclose(found[4], found[5], rtol=1e-4)
 
 
