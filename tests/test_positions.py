@@ -73,9 +73,10 @@ def test_the_area_of_a_cell_in_rings_by_drawing_points() -> None:
 def test_radiation_lengths_are_those_of_the_particle_data_group() -> None:
     """X0 in g/cm2 over the density in g/cm3: Review of Particle Physics, atomic and nuclear properties."""
     published = {
-        "Al": (24.01, 2.699), "Cu": (12.86, 8.960), "Fe": (13.84, 7.874), "LAr": (19.55, 1.396), "Pb": (6.37, 11.35),
-        "PbWO4": (7.39, 8.30), "Si": (21.82, 2.329), "Sn": (8.82, 7.31), "U": (6.00, 18.95), "W": (6.76, 19.30),
-        "polystyrene": (43.79, 1.060),
+        "Al": (24.01, 2.699), "Ar": (19.55, 1.662e-3), "BGO": (7.97, 7.130), "CsI": (8.39, 4.51), "Cu": (12.86, 8.960),
+        "Fe": (13.84, 7.874), "LAr": (19.55, 1.396), "LKr": (11.37, 2.418), "LXe": (8.48, 2.953), "NaI": (9.49, 3.667),
+        "Pb": (6.37, 11.35), "PbWO4": (7.39, 8.30), "Si": (21.82, 2.329), "Sn": (8.82, 7.31), "U": (6.00, 18.95),
+        "W": (6.76, 19.30), "polystyrene": (43.79, 1.060),
     }  # fmt: skip
     assert {name: 10 * depth / density for name, (depth, density) in published.items()} == pytest.approx(
         RADIATION_LENGTHS_MM, rel=2e-3

@@ -259,6 +259,16 @@ def test_repeated_monte_carlo_is_a_caution() -> None:
     assert [caution["name"] for caution in found.cautions] == ["The same shower twice in Monte Carlo"]
 
 
+@pytest.mark.parametrize(("small", "cautions"), [(25, []), (26, ["Most of Monte Carlo is empty"])])
+def test_showers_too_small_to_be_seen_are_a_caution_if_they_are_most(small: int, cautions: list[str]) -> None:
+    """Cells of a gas, which hold keV: most showers of such a file have no hit, and none of them counts."""
+    showers = make_showers(events=50)
+    cells = showers.cells.copy()
+    cells[:small] *= 1e-6
+    found = judged(measured(replace(showers, cells=cells)), measured(make_showers(events=50, seed=1)))
+    assert [caution["name"] for caution in found.cautions] == cautions
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_the_document_of_a_challenger_with_its_training_showers(tmp_path: Path) -> None:
     reference, candidate, incumbent, training = (

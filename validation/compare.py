@@ -197,6 +197,7 @@ class Judgement:
         cautions = [
             *faults.copied(candidate.digests, reference.digests, "Showers of the reference"),
             *faults.repeated(reference.digests, "The same shower twice in Monte Carlo"),
+            *faults.mostly_empty(reference.table),
         ]
         return cls(compared, measurements, judge_all(measurements), failures, cautions)
 

@@ -38,7 +38,8 @@ os.environ["GEANT4_DATA_DIR"] = _empty
 import geant4_pybind as g4  # noqa: E402  it reads the variables
 
 _LIBRARY = ctypes.CDLL(g4.__file__, mode=ctypes.RTLD_GLOBAL)
-_MATERIALS = {"polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "PbWO4": "G4_PbWO4"}  # others are G4_ and the symbol
+# Others are G4_ and the symbol.
+_MATERIALS = {"polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "LKr": "G4_lKr", "PbWO4": "G4_PbWO4"}
 _FOLDER = Path(__file__).parent
 _kept: list[Any] = []  # what Geant4 holds by address alone
 

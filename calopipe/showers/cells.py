@@ -24,9 +24,11 @@ REFERENCE_UNIT_GEV = 0.02
 EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
 
 # Radiation lengths in mm: Particle Data Group, Review of Particle Physics, "Atomic and nuclear properties".
+# Ar is the gas at 20 degrees Celsius and one atmosphere.
 RADIATION_LENGTHS_MM = {
-    "Al": 88.97, "Cu": 14.35, "Fe": 17.57, "LAr": 140.0, "Pb": 5.612, "PbWO4": 8.903, "Si": 93.70, "Sn": 12.06,
-    "U": 3.166, "W": 3.504, "polystyrene": 413.1,
+    "Al": 88.97, "Ar": 117_600.0, "BGO": 11.18, "CsI": 18.60, "Cu": 14.35, "Fe": 17.57, "LAr": 140.0, "LKr": 47.03,
+    "LXe": 28.72, "NaI": 25.88, "Pb": 5.612, "PbWO4": 8.903, "Si": 93.70, "Sn": 12.06, "U": 3.166, "W": 3.504,
+    "polystyrene": 413.1,
 }  # fmt: skip
 
 

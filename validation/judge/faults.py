@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from validation.measure.edges import HIT_GEV
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows
 
@@ -55,6 +56,20 @@ def too_many_empty(reference: Rows, candidate: Rows) -> Findings:
         empty,
         f"{empty:,} of {len(candidate):,} showers have no hit or deposit no more than the cut, in Monte Carlo "
         f"{expected:,} of {len(reference):,}",
+    )
+
+
+def mostly_empty(reference: Rows) -> Findings:
+    """More than half of Monte Carlo's showers are left out, so that the verdict is about a few large ones.
+
+    Deposits in a gas are that small, and those of a file that is read in a unit too small.
+    """
+    count = int(reference.empty.sum())
+    return finding(
+        "Most of Monte Carlo is empty",
+        count if 2 * count > len(reference) else 0,
+        f"{count:,} of {len(reference):,} showers have no hit of {1e3 * HIT_GEV:g} MeV, or no more than the cut, "
+        "and are left out: is their unit right, are cells calibrated (--geometry file_unit_gev=...)?",
     )
 
 
