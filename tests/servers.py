@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import random
+import secrets
 import shutil
 import socket
 import ssl
@@ -72,9 +73,12 @@ def said(*command: object, **how: Any) -> str:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nothing listens on, below those that outgoing connections take in the meantime."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def end(process: subprocess.Popen[Any]) -> None:
@@ -299,11 +303,12 @@ def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
     ]  # fmt: skip
 
     def answers() -> bool:
+        assert server.poll() is None, "the object store has ended"
         with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/storage/v1/b", timeout=1):
             return True
         return False
 
-    with running(*command), pytest.MonkeyPatch.context() as patch:
+    with running(*command) as server, pytest.MonkeyPatch.context() as patch:
         try:
             wait_until(answers, "the object store")
             patch.setenv("STORAGE_EMULATOR_HOST", address)

@@ -30,7 +30,7 @@ def _constant(showers: int) -> Any:
 
 
 def _copula_of(values: Any, known: Any = None, budget_terms: Any = None) -> Any:
-    """Of totals (N, D), each of showers with the same labels, whose budgets depend on nothing else if not said."""
+    """Of totals (N, D), each of showers with the same labels, whose last depend on nothing else if not said."""
     known = np.ones(values.shape, bool) if known is None else known
     terms = np.zeros((len(values), 0)) if budget_terms is None else budget_terms
     return copula(values, _constant(len(values)), known, 0.0, terms)
@@ -128,11 +128,11 @@ def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed:
     assert all(np.isfinite(each).all() for each in none.values())
 
 
-def test_what_the_budgets_are_linear_in_is_taken_from_them_before_all_else() -> None:
-    """Budgets that are nothing but their terms leave no mean; the totals before them do not follow the terms."""
+def test_what_the_last_totals_are_linear_in_is_taken_from_them_before_all_else() -> None:
+    """Last totals that are nothing but their terms leave no mean; the totals before them do not follow the terms."""
     showers, rng = 400, np.random.default_rng(7)
-    terms, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, len(totals.BUDGETS)))
-    noise = rng.normal(size=(showers, 7))
+    terms, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, totals.LAST))
+    noise = rng.normal(size=(showers, 1 + totals.LAST))
     values = np.hstack([noise[:, :1] + terms[:, :1], 2 + terms @ slopes + 1e-3 * noise[:, 1:]])
     found = _copula_of(values, budget_terms=terms)
     np.testing.assert_allclose(found["mean_of_budgets"], slopes, atol=1e-3)

@@ -7,8 +7,9 @@ from functools import partial
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import LAYERS, as_batch, labels_of, new_model, uneven_showers
+from likelihoods import LAYERS, adapted, as_batch, labels_of, new_model, uneven_showers
 
+from calopipe.showers.cells import Geometry, Layer
 from training.models.autoregressive import frame, totals
 from training.models.autoregressive.context import (
     COUNT_NUMBERS,
@@ -40,7 +41,7 @@ def _some_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _planned(model: Autoregressive) -> tuple[Plan, Tensor, Tensor, frame.Axis]:
-    """Plan, sums (N, layers, 2, 12), promised energies (N, layers, 2) and axes of test showers."""
+    """Plan, sums (N, layers, 2, 16), promised energies (N, layers, 2) and axes of test showers."""
     store = model.networks["constants"]
     batch = as_batch(*uneven_showers(events=12, seed=5))
     noise = partial(tf.random.stateless_normal, seed=[3, 4])
@@ -51,7 +52,7 @@ def _planned(model: Autoregressive) -> tuple[Plan, Tensor, Tensor, frame.Axis]:
 @pytest.mark.parametrize("odd", [False, True])
 def test_contexts_of_all_layers_are_those_of_one_after_the_other(model: Autoregressive, *, odd: bool) -> None:
     planned, sums, promised, _ = _planned(model)
-    moments = [float(name in {"x", "y", "x_depth", "y_depth"}) for name in SUMS]  # to which noise is added
+    moments = [float(name.startswith("near")) for name in SUMS]  # to which noise is added
     off = tf.random.stateless_normal([12, len(SUMS)], [1, 2]) * moments
     at_once = contexts_of(planned.flat(), sums, promised, off, odd=odd).numpy()
     assert at_once.shape == (12 * LAYERS, context_numbers(LAYERS, odd=odd))
@@ -90,12 +91,36 @@ def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) ->
     for number, name in enumerate(totals.BUDGETS):
         budget = np.repeat(whole[..., SUMS.index(name)].sum(1)[:, None], LAYERS, 1)
         np.testing.assert_allclose(planned.budgets[..., number], budget, rtol=1e-3)
-    depth = np.arange(LAYERS) - float(model.networks["constants"]["depth"])
-    for layer in range(LAYERS):
-        left = energy[:, layer:]
-        mean = (left * depth[layer:]).sum(1) / left.sum(1)
-        variance = (left * (depth[layer:] - mean[:, None]) ** 2).sum(1) / left.sum(1)
-        np.testing.assert_allclose(planned.rest[:, layer], np.stack([left.sum(1), mean, variance], 1), atol=2e-2)
+    for number, name in enumerate(totals.MOMENTS):
+        moment = np.repeat(whole[..., SUMS.index(name)].sum(1)[:, None], LAYERS, 1)
+        np.testing.assert_allclose(planned.moments[..., number], moment, rtol=1e-3, atol=1e-3)
+
+
+def test_where_the_rest_of_the_energy_has_to_be() -> None:
+    """By hand, in cells of each layer: of all energy, and of that near the axis, for which wide cells count less."""
+    sizes = [(5.0, 5.0), (10.0, 20.0), (10.0, 20.0)]
+    geometry = Geometry.of_layers([Layer(5.0, 1.0, (8, 8), size_mm=size) for size in sizes], 0.02)
+    rng = np.random.default_rng(3)
+    batch = as_batch(rng.gamma(0.5, size=(6, 8, 8, 3)).astype(np.float32), *np.full((2, 6), [[50], [1.5]], np.float32))
+    store = adapted(geometry, batch).networks["constants"]
+    _, _, sums, promised, values, present = totals.described(batch, labels_of(batch), tf.zeros, store)
+    planned = plan(values, present, labels_of(batch).reflected(store.mesh), store)
+    told = contexts_of(planned.flat(), sums, promised, tf.zeros([1, len(SUMS)]), odd=False).numpy()
+    told = told.reshape(6, 3, -1)[..., : -SHARE_NUMBERS - COUNT_NUMBERS][..., -8:]
+    energy, whole, depth = promised.numpy().sum(2), sums.numpy().sum(2), np.arange(3) - float(store["depth"])
+    for number, name in enumerate(("x", "y", "near_x", "near_y")):
+        side = np.array(sizes)[:, number % 2] / geometry.cell_mm
+        weight = 1 / side**2 if "near" in name else np.ones(3)
+        for shower, layer in np.ndindex(6, 3):
+            moments = [whole[shower, :, SUMS.index(each)] for each in (name, f"{name}_depth")]
+            spent = [each[:layer].sum() - (0 if "near" in name else each.sum()) for each in moments]
+            rest = (energy[shower] * weight)[layer:]
+            mean = np.average(depth[layer:], weights=rest)
+            variance = np.average((depth[layer:] - mean) ** 2, weights=rest)
+            at, moment = (-each / rest.sum() for each in spent)
+            here = at + (moment - at * mean) / (variance + 0.5) * (depth[layer] - mean)
+            expected = [np.clip(at / side[layer], -1, 1), np.clip(here / side[layer], -2, 2)]
+            np.testing.assert_allclose(told[shower, layer, 2 * number : 2 * number + 2], expected, atol=2e-3)
 
 
 def test_contexts_are_about_one_wide(model: Autoregressive) -> None:

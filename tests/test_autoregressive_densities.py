@@ -74,22 +74,22 @@ def test_shares_are_drawn_as_often_as_they_are_likely() -> None:
 
 
 @pytest.mark.parametrize("expected", [0.2, 1.0, 4.0, 90.0])
-def test_numbers_of_hits_are_drawn_as_often_as_they_are_likely(expected: float) -> None:
-    """Their chances sum to one, and are those of a logistic mixture of the logarithm, cut into bins."""
-    numbers = np.arange(1, 200_000)
-    chances = np.exp(
-        log_count(tf.constant(numbers, tf.float32), tf.fill([len(numbers)], expected), _mixture(len(numbers)))
-        .numpy()
-        .astype(float)
-    )
-    assert chances.sum() == pytest.approx(1, abs=2e-3)  # but for numbers that are larger still
+@pytest.mark.parametrize("most", [1, 2, 9, 72, 100_000])
+def test_numbers_of_hits_are_drawn_as_often_as_they_are_likely(expected: float, most: int) -> None:
+    """Their chances sum to one, and are those of a logistic mixture of the logit, cut into bins."""
+    numbers = np.arange(1, most + 1)
+    given = [tf.fill([most], expected), tf.fill([most], float(most)), _mixture(most)]
+    chances = np.exp(log_count(tf.constant(numbers, tf.float32), *given).numpy().astype(float))
+    assert chances.sum() == pytest.approx(1, abs=2e-3)
     weights, means, widths = (each.numpy()[0].astype(float) for each in _mixture(1))
-    with np.errstate(divide="ignore"):
-        ends = np.log(np.arange(6.0))[:, None] - np.log(max(expected - 0.5, 0.3))
+    usual = max(min(expected, most) - 0.5, 0.3)
+    ends = logit(np.arange(most + 1) / most)[:, None] - np.log(usual / max(most - usual, 0.3))
     exact = np.diff((np.exp(weights) * logistic.cdf((ends - means) / np.exp(widths))).sum(1))
-    np.testing.assert_allclose(chances[:5], exact, rtol=2e-3)
-    drawn = drawn_count(tf.fill([_ROWS], expected), _mixture(_ROWS), _uniform(2)).numpy()
+    for few in (slice(5), slice(-1, -5, -1)):
+        np.testing.assert_allclose(chances[few], exact[few], rtol=2e-3, atol=1e-7)
+    drawn = drawn_count(tf.fill([_ROWS], expected), tf.fill([_ROWS], float(most)), _mixture(_ROWS), _uniform(2)).numpy()
     assert (drawn == np.rint(drawn)).all()
+    assert drawn.max() <= most
     edges = np.array([1, 2, 3, 4, 6, 10, 30, 100, 300, 1e9])
     found, _ = np.histogram(drawn, edges)
     likely, _ = np.histogram(numbers, edges, weights=chances)
@@ -98,14 +98,15 @@ def test_numbers_of_hits_are_drawn_as_often_as_they_are_likely(expected: float) 
 
 def test_the_greatest_uniform_number_draws_no_endless_number_of_hits() -> None:
     numbers = tf.constant([[0.1, 1 - 2.0**-24], [0.1, 1 - 2.0**-23]], tf.float32)
-    most, before = drawn_count(tf.fill([2], 4.0), _mixture(2), numbers).numpy()
+    most, before = drawn_count(tf.fill([2], 4.0), tf.fill([2], 1e9), _mixture(2), numbers).numpy()
     assert before <= most < 2 * before
 
 
 def test_numbers_of_hits_far_from_what_is_expected_have_a_gradient() -> None:
     mixture = [tf.Variable(each) for each in _mixture(4)]
     with tf.GradientTape() as tape:
-        found = log_count(tf.constant([1.0, 2.0, 50.0, 3000.0]), tf.constant([3000.0, 900.0, 1.0, 0.0]), mixture)
+        numbers, expected = tf.constant([1.0, 2.0, 50.0, 3000.0]), tf.constant([3000.0, 900.0, 1.0, 0.0])
+        found = log_count(numbers, expected, tf.fill([4], 1e5), mixture)
     gradients = tape.gradient(found, mixture)
     assert np.isfinite(found).all()
     assert all(np.isfinite(each).all() for each in gradients)

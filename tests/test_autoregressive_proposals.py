@@ -25,6 +25,12 @@ _PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
 _GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
 
 
+_MET = np.stack([np.zeros((3, 2), int), np.full((3, 2), 14)])  # axes from the first cell to the last
+_WIDE = 15 + 14  # of the lattice: from any cell to any other
+_PLACES = _WIDE**2
+_RADIUS = Mesh(_GEOMETRY).lattice_radius(_MET)
+
+
 class _Store(dict[str, tf.Tensor]):
     mesh = Mesh(_GEOMETRY)
 
@@ -34,22 +40,21 @@ def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
     mesh = Mesh(_GEOMETRY)
     radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
     share = np.stack([each * np.exp(-radius / fall) + 1e-5 for each in (0.9, 0.5, 0.02)])
-    found = proposals.tables(share, mesh, 1)
+    found = proposals.tables(share, mesh, _MET, 1)
     assert {name: each.shape for name, each in found.items()} == proposals.shapes(mesh)
-    assert mesh.lattice_radius().shape == (3, 15 * 15)  # as large as the layer
-    chance = np.interp(mesh.lattice_radius()[1], radius, share[1])
+    chance = np.interp(_RADIUS[1], radius, share[1])
     found["layer_cells"] = np.ones(3)
     return _Store({name: tf.constant(each, tf.float32) for name, each in found.items()}), chance
 
 
 def _marks(found: Proposals, showers: int) -> npt.NDArray[np.bool_]:
-    """Which places (showers, 225) of the lattice are proposed in the second layer."""
+    """Which places (showers, _PLACES) of the lattice are proposed in the second layer."""
     steps = found.steps(tf.constant(1)).numpy()
-    row, column = np.divmod(steps, 15 + 2 * 15)
-    assert ((steps == NOWHERE) | (row < 15) & (column < 15)).all()
-    marks = np.zeros((showers, 226), bool)
-    np.put_along_axis(marks, np.where(steps == NOWHERE, 225, row * 15 + column), True, axis=1)
-    return marks[:, :225]
+    row, column = np.divmod(steps, 15 + 2 * _WIDE)
+    assert ((steps == NOWHERE) | (row < _WIDE) & (column < _WIDE)).all()
+    marks = np.zeros((showers, _PLACES + 1), bool)
+    np.put_along_axis(marks, np.where(steps == NOWHERE, _PLACES, row * _WIDE + column), True, axis=1)
+    return marks[:, :_PLACES]
 
 
 def _keys(number: int) -> tf.Tensor:
@@ -58,11 +63,10 @@ def _keys(number: int) -> tf.Tensor:
 
 def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None:
     """A processor may sort equal numbers in any order: not so that it shows in the table of a model."""
-    store, _ = _constants()
-    radius = Mesh(_GEOMETRY).lattice_radius()
+    store, _ = _constants(fall=2.0)
     for layer_, table in enumerate(store["far_table"].numpy().astype(int)):
-        entries = np.bincount(table, minlength=radius.shape[1])
-        alike = [entries[radius[layer_] == distance] for distance in np.unique(radius[layer_])]
+        entries = np.bincount(table, minlength=_PLACES)
+        alike = [entries[_RADIUS[layer_] == distance] for distance in np.unique(_RADIUS[layer_])]
         assert all((np.diff(each) <= 0).all() for each in alike)
         assert any((np.diff(each) < 0).any() for each in alike)
 
@@ -70,10 +74,10 @@ def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None
 def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_they_are_hit() -> None:
     """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
     store, _ = _constants(fall=0.2)
-    steps = np.stack(np.meshgrid(np.arange(15) - 7, np.arange(15) - 7, indexing="ij"), -1).reshape(-1, 2)
+    steps = np.indices((_WIDE, _WIDE)).reshape(2, -1).T - 14
     for which, most in enumerate((0.9, 0.5, 0.02)):
         found = Proposals(store, tf.ones([1, 3]), _keys(1), 7)
-        said = found.chance(tf.constant(which), tf.range(225), tf.zeros(225, tf.int32)).numpy()
+        said = found.chance(tf.constant(which), tf.range(_PLACES), tf.zeros(_PLACES, tf.int32)).numpy()
         for axis in ((0.0, 0.0), (0.49, 0.0), (0.0, -0.49), (-0.49, 0.49), (0.3, 0.2)):
             chance = most * np.exp(-np.hypot(*(steps - axis).T) / 0.2) + 1e-5
             assert (said > np.minimum(chance, 0.7)).all()
@@ -85,7 +89,7 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     store, expected = _constants()
     found = Proposals(store, tf.fill([_KEYS, 3], busy), _keys(_KEYS), 7)
     often = _marks(found, _KEYS).mean(0)
-    said = found.chance(tf.constant(1), tf.range(225), tf.zeros(225, tf.int32)).numpy()
+    said = found.chance(tf.constant(1), tf.range(_PLACES), tf.zeros(_PLACES, tf.int32)).numpy()
     np.testing.assert_array_equal(often[said == 1], 1)
     error = np.sqrt(said * (1 - said) / _KEYS)
     assert (np.abs(often - said) < 4.5 * error + 1e-6).all()
@@ -93,8 +97,8 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     # four times as often as they are hit, times how busy the layer is; nearly always is always, from 32 to 256 draws
     often = np.clip(max(busy, 0.05), *(draws / float(store["far_total"][1]) for draws in (32, 256)))
     rate = -np.log1p(-np.clip(4 * expected, 2e-4, 1 - 1e-6))
-    bound = np.where(rate * max(often, 1) > 1.3, 1.0, 1 - np.exp(-often * rate))
-    assert (said > 0.9 * bound - 2e-4).all()
+    bound = np.where(rate * max(often, 1) > 1.6, 1.0, 1 - np.exp(-often * rate))
+    assert (said > 0.75 * bound - 2e-4).all()  # by the rounding of a table of 4,096 entries for 841 places
 
 
 def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
@@ -109,9 +113,9 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
     uniform, start = (tf.constant(rng.random(len(each)), tf.float32) for each in (shower, likely[:1].repeat(showers)))
     is_hit = hit(chance, shower, tf.ones([showers]), uniform, start).numpy()
     assert is_hit.sum() == showers
-    often = np.bincount(place.numpy()[is_hit], minlength=225) / showers
+    often = np.bincount(place.numpy()[is_hit], minlength=_PLACES) / showers
     for far in (1.5, 2.5, 4.0):
-        beyond = Mesh(_GEOMETRY).lattice_radius()[1] > far
+        beyond = _RADIUS[1] > far
         assert often[beyond].sum() == pytest.approx(likely[beyond].sum(), rel=0.06)
 
 
@@ -157,7 +161,7 @@ class _All(Proposals):
     """Every cell is looked at."""
 
     def steps(self, layer: tf.Tensor) -> tf.Tensor:
-        return tf.zeros_like(self._keys[:, :1]) + _Store.mesh.steps(tf.range(15 * 15))
+        return tf.zeros_like(self._keys[:, :1]) + _Store.mesh.steps(tf.range(_PLACES))
 
     def chance(self, layer: tf.Tensor, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(place, tf.float32)

@@ -263,11 +263,10 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
 
 
 def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry) -> None:
-    """In training, of both colours; and in sampling every cell of rings is proposed or in the core."""
+    """In training, of both colours; and in sampling every cell is proposed or in the core."""
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
-    if not geometry.rings:
-        pytest.skip("a lattice about the axis reaches as far as it reaches")
+    met = mesh.met(tf.reshape(view["axis"], [2, -1, 2]), tf.range(mesh.layers)).numpy()
     for parity in (0, 1):
         place, weight = cells.some_empty(view, parity, 40_000, Draws.of(1), model._store)
         found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
@@ -276,10 +275,14 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
             for shower in range(2)
             for layer in range(mesh.layers)
             for at in np.flatnonzero(where.exists[layer])
-            if mesh.parity[at] == parity and images[shower, layer, at] == 0
+            if (mesh.parity[at] + met[shower, layer].sum()) % 2 == parity and images[shower, layer, at] == 0
         }
         assert found == expected
-    assert (model._store["rate"].numpy()[where.exists] > 0).all()
+    for layer in range(mesh.layers):
+        place = np.flatnonzero(where.exists[layer])
+        for shower in range(2):
+            at = mesh.lattice_place(tf.constant(met[shower, layer][None]), tf.zeros(place.shape, tf.int32), place)
+            assert (model._store["rate"].numpy()[layer, at] > 0).all()
 
 
 def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: Geometry) -> None:
@@ -316,20 +319,19 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     """More places than the table had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
     share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
-    found = proposals.tables(share, mesh, 1)
-    assert found["far_table"].shape == (2, 3 * 81 * 81 // 2)
+    axes = np.array([[[80, 0]], [[0, 80]]])  # along both layers; about some of these every place is a cell
+    found = proposals.tables(share, mesh, axes + np.zeros((2, 2, 2), int), 1)
+    assert found["far_table"].shape == (2, 3 * 161 * 161 // 2)
     for layer in range(2):
         proposed = np.union1d(found["far_table"][layer], found["core"][layer])
-        np.testing.assert_array_equal(proposed, np.arange(81 * 81))
+        np.testing.assert_array_equal(proposed, np.arange(161 * 161))
 
 
 def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
-    """And the lattice is as near as cells can be to an axis in its middle cell.
-
-    Odd numbers of cells have one in the middle: the lattice about it is the layer itself.
-    """
+    """And the lattice is as near as cells can be to an axis in its middle cell."""
     mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (9, 7), size_mm=size) for size in _OBLONG], 0.001))
-    assert mesh.lattice_shape == (9, 7)
+    assert mesh.lattice_shape == (17, 13)  # from the first cell to the last, and back
+    radius = mesh.lattice_radius(np.array([[[4, 3]] * 2])).reshape(2, 17, 13)
     there, axis = positions(mesh.geometry), np.array([1.3, -0.4])
     for layer, size in enumerate(_OBLONG):
         middle = np.stack([there.x_mm[layer], there.y_mm[layer]], -1)
@@ -339,7 +341,8 @@ def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
         np.testing.assert_allclose(seen, [_of_squares(each - axis, size) for each in middle], rtol=1e-4)
         axes = np.stack(np.meshgrid(*(np.linspace(-each / 2, each / 2, 5) for each in size)), -1).reshape(-1, 2)
         least = [min(_of_squares(each - place, size) for place in axes) for each in middle]
-        np.testing.assert_allclose(mesh.lattice_radius()[layer], least, atol=1e-4)
+        np.testing.assert_allclose(radius[layer, 4:13, 3:10].reshape(-1), least, atol=1e-4)
+        assert np.isfinite(radius[layer]).sum() == 11 * 9  # the layer, and a cell to either side for axes beside it
 
 
 def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_squares() -> None:

@@ -98,7 +98,7 @@ class _Drawn:
 
     @staticmethod
     def _chance(model: Autoregressive, busy: Any, middle: Any) -> npt.NDArray[np.float64]:
-        """The chance to be proposed of each cell; 0 out of the lattice's reach."""
+        """The chance to be proposed of each cell."""
         rate, total = (model._store[name].numpy().astype(np.float64) for name in ("rate", "far_total"))
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
@@ -107,7 +107,7 @@ class _Drawn:
             busier = np.clip(0.05 * 2 ** (steps / 4), least, most)
             drawn = 1 - (1 - np.minimum(busier * rate[layer] / 256, 1)) ** 256
             chance = np.where(rate[layer] * max(busier, 1) > 1.2, 1.0, drawn)
-            at = np.argwhere(np.ones((_NX, _NY))) - 8 + middle[shower, layer] + 8
+            at = np.argwhere(np.ones((2 * _NX - 1, 2 * _NY - 1))) - (_NX - 1, _NY - 1) + middle[shower, layer] + 8
             inside = ((at >= 0) & (at < (_NX, _NY))).all(1)
             found[shower, at[inside, 0], at[inside, 1], layer] = chance[inside]
         return found
@@ -155,9 +155,7 @@ def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
 def test_proposals_are_enough_and_much_fewer_than_the_cells(sampled: _Drawn) -> None:
     """What the priors say is never cut; four times as much is, which the test above then sees."""
     unlikely = expit(sampled.odds)
-    inside = sampled.chance > 0
-    assert unlikely[~inside].sum() < 1e-3 * unlikely.sum()
-    assert (np.maximum(unlikely - sampled.chance, 0)[inside]).sum() < 2e-3 * unlikely.sum()
+    assert np.maximum(unlikely - sampled.chance, 0).sum() < 2e-3 * unlikely.sum()
     assert sampled.chance.mean() < 0.5
 
 

@@ -54,6 +54,8 @@ def test_totals_by_hand() -> None:
         whole = sums.numpy()[..., SUMS.index(name)].sum(1, dtype=np.float64)
         unit = 1 if name in ("cells", "hits") else layers.sum(1)
         expected[:, LAYERS + 4 + number] = np.log(whole / unit)
+    for number, name in enumerate(totals.MOMENTS):
+        expected[:, LAYERS + 10 + number] = sums.numpy()[..., SUMS.index(name)].sum(1) / layers.sum(1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert found.shape[1] == totals.number_of_totals(LAYERS)
 
@@ -74,9 +76,10 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     every = tf.ones_like(values)
     given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
     normal = totals.to_normal(values, every, *given)
-    again = _drawn(normal, *given).numpy()
-    spread = values.numpy().std(0)
-    assert (np.abs(again - values) / spread).max() < 1e-3
+    off = np.abs(_drawn(normal, *given) - values) / values.numpy().std(0)
+    inside = np.abs(normal @ tf.transpose(store["colouring"])).max(1) < 3.99
+    assert inside.mean() > 0.99  # the quantiles are of blurred axes: one that is not may lie beyond
+    assert off[inside].max() < 1e-3
     drawn = np.random.default_rng(1).normal(size=normal.shape).astype(np.float32)
     there = totals.to_normal(_drawn(tf.constant(drawn), *given), every, *given).numpy()
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
@@ -84,7 +87,7 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
 
 
-def test_the_means_of_the_budgets_are_told_of_the_layers_and_of_the_response() -> None:
+def test_the_means_of_the_last_totals_are_told_of_the_layers_and_of_the_response() -> None:
     """After the phases, where among the layers the energy is, as one deposit after the other says it."""
     cells, energy, theta = uneven_showers(events=20)
     sums, axis = _described(cells, theta)
@@ -131,7 +134,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     assert known[:, LAYERS - 1 :].all()
     for other in (-3.0, 4.0):
         moved = tf.where(known > 0, values, other)
-        layer_energy, _, _ = totals.layers_of(moved, there, tf.constant(energy))
+        layer_energy, *_ = totals.layers_of(moved, there, tf.constant(energy))
         np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
     store = model.networks["constants"]
@@ -156,7 +159,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
 
 
 def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
-    """Two totals and two of the six budgets after them, whose means follow the phases too; the others are not known."""
+    """Two totals and two of the ten last ones, whose means follow the phases too; the others are not known."""
     where, rng = [0, 1, 2, 5], np.random.default_rng(4)
     correlation = np.array([[1, 0.7, -0.3, 0], [0.7, 1, 0, 0.2], [-0.3, 0, 1, 0.4], [0, 0.2, 0.4, 1]])
     normal = rng.normal(size=(20_000, 4)) @ np.linalg.cholesky(correlation).T
@@ -165,11 +168,11 @@ def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
     labels = np.stack([energy**one * angle**other for one, other in powers], 1)
     mean, scale = rng.normal(size=(frame.MEAN_TERMS, 4)), 0.2 * rng.normal(size=(frame.SCALE_TERMS, 4))
     values = labels @ mean + np.exp(labels[:, : frame.SCALE_TERMS] @ scale) * normal
-    phases, of_phases = rng.uniform(-1, 1, (20_000, 3)), np.zeros((3, len(totals.BUDGETS)))
+    phases, of_phases = rng.uniform(-1, 1, (20_000, 3)), np.zeros((3, totals.LAST))
     of_phases[:, [0, 3]] = rng.normal(size=(3, 2))
     whole = np.hstack([np.zeros((20_000, 2)), phases @ of_phases])
     whole[:, where] += values
-    known = np.tile(np.isin(np.arange(8), where), (20_000, 1))
+    known = np.tile(np.isin(np.arange(2 + totals.LAST), where), (20_000, 1))
     found = copula(whole, labels, known, 0.0, phases)
     store = {name: tf.constant(each, tf.float32) for name, each in found.items()}
     given = [tf.constant(each, tf.float32) for each in (whole, known, labels, phases)]
@@ -206,18 +209,18 @@ def _by_energy(energy: Any, score: Any) -> tuple[Any, Any]:
     return np.stack(terms, 1), _skewed(score, energy)[:, None]
 
 
-_BUDGETS = [(0, 0), (0, len(totals.BUDGETS))]  # that no shower has, beside the one total
+_LAST = [(0, 0), (0, totals.LAST)]  # that no shower has, beside the one total
 
 
 def _copula_of_one(values: Any, labels: Any, log_energies: float) -> dict[str, tf.Tensor]:
-    known = np.pad(np.ones(values.shape, bool), _BUDGETS)
-    found = copula(np.pad(values, _BUDGETS), labels, known, log_energies, np.zeros((len(values), 1)))
+    known = np.pad(np.ones(values.shape, bool), _LAST)
+    found = copula(np.pad(values, _LAST), labels, known, log_energies, np.zeros((len(values), 1)))
     return {name: tf.constant(each, tf.float32) for name, each in found.items()}
 
 
 def _from_normal(scores: Any, labels: Any, store: Any) -> Any:
     """The total (N, 1) of its normal score (N, 1)."""
-    normal, given = (tf.constant(each, tf.float32) for each in (np.pad(scores, _BUDGETS), labels))
+    normal, given = (tf.constant(each, tf.float32) for each in (np.pad(scores, _LAST), labels))
     return _drawn(normal, given, tf.zeros([1, 1]), store).numpy()[:, :1]
 
 
@@ -231,8 +234,8 @@ def test_quantiles_follow_the_energy() -> None:
         given, expected = _by_energy(np.full(5, energy), scores)
         again = _from_normal(scores[:, None], given, found)
         np.testing.assert_allclose(again, expected, atol=0.1 + 0.08 * np.abs(expected).max())
-        known = np.pad(np.ones((5, 1)), _BUDGETS)
-        asked = (tf.constant(each, tf.float32) for each in (np.pad(again, _BUDGETS), known, given))
+        known = np.pad(np.ones((5, 1)), _LAST)
+        asked = (tf.constant(each, tf.float32) for each in (np.pad(again, _LAST), known, given))
         back = totals.to_normal(*asked, tf.zeros([1, 1]), found).numpy()
         np.testing.assert_allclose(back[:, 0], scores, atol=1e-3)
         off = np.abs(_from_normal(scores[:, None], given, pooled) - expected).max()

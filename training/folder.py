@@ -27,7 +27,7 @@ from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
-_FORM = Form("calopipe.model", 12)
+_FORM = Form("calopipe.model", 13)
 CARD = "card.json"
 HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`

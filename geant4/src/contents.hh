@@ -13,7 +13,8 @@
 namespace calopipe {
 
 constexpr float kUnitGev = 0.02f, kPi = 3.14159265358979323846f;
-constexpr int kSums = 12, kBudgets = 6, kOffsets = 4, kAround = 25, kSharesBefore = 2;
+constexpr int kSums = 16, kBudgets = 6, kMoments = 4, kOffsets = 4, kAround = 25, kSharesBefore = 2;
+constexpr int kLast = kBudgets + kMoments;     // the last totals, whose means are told more than the labels
 constexpr int kLayersBefore = 4, kToCome = 3;  // what a layer's total is told of the layers before it and after it
 constexpr int kHats = 6, kShape = 2 + kHats;   // where a layer is; where among the layers a shower's energy is
 constexpr int kPlaceNumbers = 16, kNear = 9;
@@ -63,9 +64,15 @@ struct Mesh {
   float unit;                // layers' pitch over the size of cells
   std::vector<Place> where;  // (kinds, places): layers of a kind have the same cells
   Numbers depth, per_unit, middle, levels;
+  Numbers of_parity;          // (layers, 2): cells the sum of whose indices is even, and odd
   Numbers short_side, spare;  // of a layer's cells; half of what a side is longer, over it
   std::vector<std::int32_t> exists, kind, around, mirror, most;
   const Place& at(int layer, int place) const { return where[size(kind[size(layer)] * places + place)]; }
+  // How much a layer's energy counts for the axis, in x and in y: the inverse square of its cells' sides.
+  std::array<float, 2> precision(std::size_t layer) const {
+    if (rings) return {1, 1};
+    return {per_unit[2 * layer] * per_unit[2 * layer], per_unit[2 * layer + 1] * per_unit[2 * layer + 1]};
+  }
   int lattice_places() const { return lattice[0] * lattice[1]; }
   int groups() const { return layers < 6 ? layers : 6; }
   // What the shares before and its place say of a cell.
@@ -94,7 +101,7 @@ struct Model::Contents {
     const int kinds = static_cast<int>(particles.size());
     return (phi_rad ? 4 : 0) + (kinds > 1 ? 6 * (kinds - 1) : 0);
   }
-  int totals() const { return mesh.layers + kOffsets + kBudgets; }
+  int totals() const { return mesh.layers + kOffsets + kLast; }
   int noise_numbers() const { return 3 * (totals() + kOffsets) + mesh.layers + 3; }
 };
 

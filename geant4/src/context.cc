@@ -12,6 +12,14 @@ constexpr float kTiny = 1e-3f;
 constexpr std::array<Sum, kBudgets> kBudgetSums = {kCells, kHits, kBeyondHalf, kBeyondMost, kXX, kYY};
 constexpr Budgets kFloors = {3.0f, 2.0f, kHit, kHit, 10 * kHit, 10 * kHit};
 
+// A moment about the axis, and that times the depth: which sums, what counts of the rest, how many cells of the layer
+// are as wide as one of the calorimeter, and what the whole shower has of both.
+struct Moment {
+  Sum sum, deep;
+  const Rest& rest;
+  float cells, promised = 0, promised_deep = 0;
+};
+
 void of_layer(const Sums& sums, std::size_t count, Numbers& into) {
   const float energy = std::max(sums[kEnergy], kTiny);
   const std::array<float, 8> found = {
@@ -20,8 +28,8 @@ void of_layer(const Sums& sums, std::size_t count, Numbers& into) {
       std::log((sums[kXX] + sums[kYY]) / energy + 0.05f),
       std::log(sums[kBeyondHalf] / energy + 0.02f),
       std::sqrt(sums[kSquares]) / energy,
-      clip(sums[kX] / energy, 2),
-      clip(sums[kY] / energy, 2),
+      clip(sums[kNearX] / energy, 2),
+      clip(sums[kNearY] / energy, 2),
       sums[kHits] / (sums[kCells] + 1.0f),
   };
   into.insert(into.end(), found.begin(), found.begin() + static_cast<std::ptrdiff_t>(count));
@@ -51,12 +59,22 @@ Numbers context(const Plan& plan, const LayerFrame& frame, const Before& before,
     const float remaining = std::max(plan.budgets[k] - spent[kBudgetSums[k]], 0.0f) + kFloors[k];
     found.push_back(clip(std::log(remaining / (frame.plan.expected[k] + kFloors[k])), 2));
   }
-  const float rest = std::max(frame.plan.rest_energy - (spent[kEnergy] - before.all[kEnergy]), kTiny);
-  for (const auto& [moment, deep] : {std::pair(kX, kXDepth), std::pair(kY, kYDepth)}) {
-    const float at = -spent[moment] / rest;
-    const float slope = (-spent[deep] / rest - at * frame.plan.rest_mean) / (frame.plan.rest_variance + 0.5f);
-    found.push_back(clip(at, 1));
-    found.push_back(clip(at + slope * (frame.plan.depth - frame.plan.rest_mean), 2));
+  const float here = spent[kEnergy] - before.all[kEnergy];
+  const auto& [x, y, x_depth, y_depth] = plan.moments;
+  const auto& [all, in_x, in_y] = frame.plan.rest;
+  const float cells_x = std::sqrt(in_x.weight), cells_y = std::sqrt(in_y.weight);
+  const std::array<Moment, kMoments> moments = {{{kX, kXDepth, all, cells_x, x, x_depth},
+                                                 {kY, kYDepth, all, cells_y, y, y_depth},
+                                                 {kNearX, kNearXDepth, in_x, cells_x},
+                                                 {kNearY, kNearYDepth, in_y, cells_y}}};
+  for (const Moment& moment : moments) {
+    const Rest& rest = moment.rest;
+    const float energy = std::max(rest.energy - here * rest.weight, kTiny);
+    const float at = (moment.promised - spent[moment.sum]) / energy;
+    const float deep = (moment.promised_deep - spent[moment.deep]) / energy;
+    const float slope = (deep - at * rest.mean) / (rest.variance + 0.5f);
+    found.push_back(clip(at * moment.cells, 1));
+    found.push_back(clip((at + slope * (frame.plan.depth - rest.mean)) * moment.cells, 2));
   }
   return found;
 }

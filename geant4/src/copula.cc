@@ -49,12 +49,12 @@ Numbers Copula::totals(const Numbers& normal, const Numbers& budget_terms) const
   const std::size_t number = mean_.size();
   Numbers found(number);
   for (std::size_t k = 0; k < number; ++k) found[k] = total(normal, k);
-  for (std::size_t budget = 0; budget < kBudgets; ++budget) {
+  for (std::size_t last = 0; last < kLast; ++last) {
     float sum = 0;
     for (std::size_t term = 0; term < budget_terms.size(); ++term) {
-      sum += budget_terms[term] * of_.mean_of_budgets[term * kBudgets + budget];
+      sum += budget_terms[term] * of_.mean_of_budgets[term * kLast + last];
     }
-    found[number - kBudgets + budget] += sum;
+    found[number - kLast + last] += sum;
   }
   return found;
 }

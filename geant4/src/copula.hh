@@ -15,9 +15,9 @@ class Copula {
  public:
   Copula(const Model::Contents& model, const Asked& asked);
 
-  // One total, from the normal numbers up to its own; of a budget without what follows from its terms.
+  // One total, from the normal numbers up to its own; of the last ones without what follows from its terms.
   float total(const Numbers& normal, std::size_t which) const;
-  // `budget_terms`, what the means of the budgets are linear in beside the labels, may be none.
+  // `budget_terms`, what the means of budgets and moments are linear in beside the labels, may be none.
   Numbers totals(const Numbers& normal, const Numbers& budget_terms) const;
   // How many scales a total is from its mean.
   float standardised(const Numbers& totals, std::size_t which) const {

@@ -103,6 +103,7 @@ void LayerFrame::place_numbers(int place, const Distance& distance, float* out) 
 Sums LayerFrame::sums(const Drawn& drawn) const {
   Sums found{};
   const float half = of.radius_half * of.radius_half, most = of.radius_most * of.radius_most;
+  const auto [along_x, along_y] = mesh.precision(size(layer));
   for (std::size_t k = 0; k < drawn.place.size(); ++k) {
     const float value = drawn.value[k];
     if (!(value > 0)) continue;
@@ -114,12 +115,18 @@ Sums LayerFrame::sums(const Drawn& drawn) const {
     found[kSquares] += value * value;
     found[kBeyondHalf] += square > half ? value : 0.0f;
     found[kBeyondMost] += square > most ? value : 0.0f;
+    const float near = value / (1 + dx * dx * along_x + dy * dy * along_y);
+    const float near_x = near * along_x * dx, near_y = near * along_y * dy;
     found[kX] += value * dx;
     found[kY] += value * dy;
     found[kXX] += value * (dx * dx + ring * ring / 2);
     found[kYY] += value * (dy * dy + ring * ring / 2);
     found[kXDepth] += value * dx * plan.depth;
     found[kYDepth] += value * dy * plan.depth;
+    found[kNearX] += near_x;
+    found[kNearY] += near_y;
+    found[kNearXDepth] += near_x * plan.depth;
+    found[kNearYDepth] += near_y * plan.depth;
   }
   return found;
 }

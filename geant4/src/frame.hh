@@ -8,7 +8,24 @@
 namespace calopipe {
 
 // SUMS of training/models/autoregressive/frame.py, in their order.
-enum Sum { kEnergy, kCells, kHits, kSquares, kBeyondHalf, kBeyondMost, kX, kY, kXX, kYY, kXDepth, kYDepth };
+enum Sum {
+  kEnergy,
+  kCells,
+  kHits,
+  kSquares,
+  kBeyondHalf,
+  kBeyondMost,
+  kX,
+  kY,
+  kXX,
+  kYY,
+  kXDepth,
+  kYDepth,
+  kNearX,
+  kNearY,
+  kNearXDepth,
+  kNearYDepth,
+};
 using Sums = std::array<float, kSums>;
 using Distance = std::array<float, 4>;  // from the axis: dx, dy, ring, radius
 
@@ -41,6 +58,8 @@ struct LayerFrame {
     return mesh.around.data() + (mesh.kind[size(layer)] * mesh.places + place) * 3 * kAround;
   }
   Sums sums(const Drawn& drawn) const;
+  // How many cells of a colour the layer has.
+  float most(int colour) const { return mesh.of_parity[size(2 * layer + ((met[0] + met[1] + colour) & 1))]; }
 
   const Mesh& mesh;
   const Constants& of;

@@ -70,7 +70,7 @@ Shared LayerDrawing::shared(int colour, const LayerFrame& frame, const Numbers& 
   normalise(model_.constants, colour, contexts, given_);
   const auto& net = model_.counts[size(colour)];
   perceptron(net, given_.data(), outputs_);
-  const float count = drawn_count(frame.plan.cells / 2, outputs_, net[2].outputs / 3, drawn.data());
+  const float count = drawn_count(frame.plan.cells / 2, frame.most(colour), outputs_, net[2].outputs / 3, drawn.data());
   return {energy, std::min(count, std::max(std::floor(energy / model_.constants.least), 1.0f)), drawn[2]};
 }
 

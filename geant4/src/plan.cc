@@ -52,6 +52,7 @@ void promise(const Model::Contents& model, const Asked& asked, const Totals& tot
   for (std::size_t k = 0; k < kBudgets; ++k) {
     of_shower.push_back(std::log(plan.budgets[k] / plan.layers[0].expected[k]));
   }
+  of_shower.insert(of_shower.end(), totals.values.end() - kMoments, totals.values.end());
   of_shower.insert(of_shower.end(), asked.terms.begin() + kMeanTerms, asked.terms.end());
   for (std::size_t layer = 0; layer < layers; ++layer) {
     LayerPlan& of = plan.layers[layer];
@@ -82,20 +83,25 @@ Plan drawn_plan(const Model::Contents& model, const Asked& asked, const float* n
   for (std::size_t k = 0; k < kBudgets; ++k) {
     found.budgets[k] = std::exp(offset[kOffsets + k]) * (counted(static_cast<int>(k)) ? 1.0f : visible);
   }
+  for (std::size_t k = 0; k < kMoments; ++k) found.moments[k] = visible * offset[kOffsets + kBudgets + k];
   found.layers.resize(layers);
-  float left = 0, first = 0, second = 0;
+  std::array<std::array<float, 3>, 3> sums{};  // by each weight: energies, and those times the depth and its square
   Budgets expected{};
   for (std::size_t layer = layers; layer-- > 0;) {
     LayerPlan& of = found.layers[layer];
     of.energy = energy[layer];
     of.depth = model.mesh.depth[layer] - model.constants.depth;
     of.axis = axis[layer];
-    left += energy[layer];
-    first += energy[layer] * of.depth;
-    second += energy[layer] * (of.depth * of.depth);
-    of.rest_energy = left;
-    of.rest_mean = left != 0 ? first / left : 0.0f;
-    of.rest_variance = std::max((left != 0 ? second / left : 0.0f) - of.rest_mean * of.rest_mean, 0.0f);
+    const auto [along_x, along_y] = model.mesh.precision(layer);
+    const std::array<float, 3> weights = {1, along_x, along_y};
+    for (std::size_t k = 0; k < 3; ++k) {
+      auto& [left, first, second] = sums[k];
+      left += energy[layer] * weights[k];
+      first += energy[layer] * weights[k] * of.depth;
+      second += energy[layer] * weights[k] * (of.depth * of.depth);
+      const float mean = left != 0 ? first / left : 0.0f, square = left != 0 ? second / left : 0.0f;
+      of.rest[k] = {weights[k], left, mean, std::max(square - mean * mean, 0.0f)};
+    }
     for (std::size_t k = 0; k < kBudgets; ++k) expected[k] += of_layers[layer][k];
     of.expected = expected;
   }

@@ -18,9 +18,15 @@ struct Asked {
   float slope_y, slope_x;  // of the particle, cells a layer
 };
 
+// The energy of a layer and those after it, counted by a weight of each: how much, and the mean and variance of its
+// depth.
+struct Rest {
+  float weight, energy, mean, variance;
+};
+
 struct LayerPlan {
   float energy, energy_before, depth, cells;  // so many are expected to be hit
-  float rest_energy, rest_mean, rest_variance;
+  std::array<Rest, 3> rest;                   // by each of its weights: 1, and those for the axis in x and in y
   Budgets expected;
   std::array<float, 2> axis;
   Numbers inputs;
@@ -29,6 +35,7 @@ struct LayerPlan {
 struct Plan {
   float slope;
   Budgets budgets;
+  std::array<float, kMoments> moments;
   std::vector<LayerPlan> layers;
 };
 

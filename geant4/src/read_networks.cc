@@ -113,7 +113,7 @@ void read_networks(const TensorFile& file, Model::Contents& model) {
   const int layers = model.mesh.layers, labels = 4 + model.more();
   model.presence = ladder(file, "totals.presence", layers, layers + labels, 1);
   model.of_layers = chain(file, "totals.of_layers", std::max(layers - 1, 1), labels);
-  const int others = 1 + kOffsets + kBudgets;
+  const int others = 1 + kOffsets + kLast;
   model.others = ladder(file, "totals.others", others, others + kHats + kShape + labels,
                         mixture_numbers(file, "totals.others.last"));
   const int offsets = 2 * model.mesh.groups() + labels + 6;

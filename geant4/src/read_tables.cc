@@ -34,6 +34,11 @@ void read_mesh(const TensorFile& file, Mesh& mesh) {
   }
   mesh.levels = file.floats("mesh.levels", file.shape("mesh.levels"));
   mesh.exists = file.integers("mesh.exists", {layers, places});
+  mesh.of_parity.assign(2 * layers, 0.0f);
+  for (std::size_t k = 0; k < mesh.exists.size(); ++k) {
+    const std::size_t layer = k / places, place = k % places, wide = size(mesh.shape[1]);
+    mesh.of_parity[2 * layer + ((place / wide + place % wide) & 1)] += mesh.exists[k] != 0;
+  }
   mesh.kind = file.integers("mesh.kind", {layers});
   mesh.mirror = file.integers("mesh.mirror", {2, layers, places});
   mesh.most = file.integers("mesh.most", {layers, 2});
@@ -86,7 +91,7 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   into.mean = get("mean", {kMeanTerms + more, totals});
   into.scale = get("scale", {kScaleTerms + more, totals});
   into.quantiles = get("quantiles", {kEnergies, kScores, totals});
-  into.mean_of_budgets = get("mean_of_budgets", {size(4 * mesh.groups() + kShape) + 1, kBudgets});
+  into.mean_of_budgets = get("mean_of_budgets", {size(4 * mesh.groups() + kShape) + 1, kLast});
   into.colouring = get("colouring", {totals, totals});
   into.presence = get("presence", {layers});
   into.blur_scale = get("blur_scale", {kScaleTerms + more, kOffsets});
@@ -103,7 +108,7 @@ void read_constants(const TensorFile& file, const Model::Contents& model, Consta
   require_within(into.far_table, 0, mesh.lattice_places() - 1, "constants.far_table");
   require_within(into.core, -1, mesh.lattice_places() - 1, "constants.core");
   for (std::size_t odd = 0; odd < 2; ++odd) {
-    const std::size_t numbers = 20 + more + layers + 25 + (odd ? 11 : 2) + 2;
+    const std::size_t numbers = 24 + more + layers + 29 + (odd ? 11 : 2) + 2;
     const std::string name = odd ? "odd" : "even";
     into.context_mean[odd] = get(name + "_mean", {numbers});
     into.context_scale[odd] = get(name + "_scale", {numbers});

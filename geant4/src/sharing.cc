@@ -9,7 +9,7 @@ namespace calopipe {
 namespace {
 
 constexpr float kReach = 9.2f, kBetweenReach = 9.0f;  // the logit of nothing and all; the greatest of other shares
-constexpr float kHalfStep = 0x1p-25f, kLeastExpected = 0.3f, kMostLog = 12.0f;
+constexpr float kHalfStep = 0x1p-25f, kLeastExpected = 0.3f, kFar = 60.0f;
 
 }  // namespace
 
@@ -25,12 +25,13 @@ float drawn_share(Numbers& outputs, int components, const float* numbers) {
 
 float share_of(float logit) { return std::abs(logit) < kReach ? sigmoid(logit) : static_cast<float>(logit > 0); }
 
-float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers) {
+float drawn_count(float expected, float most, const Numbers& outputs, int components, const float* numbers) {
   const float place = std::min(numbers[1] + kHalfStep, 1 - 0x1p-24f);  // which float32 would round to 1
   const float logistic = std::log(place) - std::log(1 - place);
-  const float beyond = draw_mixture(outputs.data(), components, numbers[0], logistic) +
-                       std::log(std::max(expected - 0.5f, kLeastExpected));
-  return 1 + std::floor(std::exp(std::min(beyond, kMostLog)));
+  const float usual = std::max(std::min(expected, most) - 0.5f, kLeastExpected);
+  const float logit = draw_mixture(outputs.data(), components, numbers[0], logistic) +
+                      (std::log(usual) - std::log(std::max(most - usual, kLeastExpected)));
+  return std::min(1 + std::floor(most / (1 + std::exp(std::clamp(-logit, -kFar, kFar)))), most);
 }
 
 }  // namespace calopipe

@@ -10,8 +10,8 @@ namespace calopipe {
 float drawn_share(Numbers& outputs, int components, const float* numbers);
 // The share of such a logit: nothing or all at its ends.
 float share_of(float logit);
-// How many cells of a colour are hit, one or more, where about so many are expected; drawn by uniform numbers, of which
-// it takes two, of what a network says: a mixture of logistic distributions.
-float drawn_count(float expected, const Numbers& outputs, int components, const float* numbers);
+// How many cells of a colour are hit, from one to `most`, where about so many are expected; drawn by uniform numbers,
+// of which it takes two, of what a network says: a mixture of logistic distributions.
+float drawn_count(float expected, float most, const Numbers& outputs, int components, const float* numbers);
 
 }  // namespace calopipe

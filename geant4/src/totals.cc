@@ -178,7 +178,7 @@ Numbers layer_energies(const Totals& totals, float energy_gev) {
 
 namespace {
 
-// What the means of the budgets are linear in beside the labels: `totals.budget_terms` of the model in Python.
+// What the means of budgets and moments are linear in beside the labels: `totals.budget_terms` of the model in Python.
 Numbers budget_terms(const Totals& totals, Numbers energy, const Offsets& offsets) {
   Numbers found = offsets.phases(totals.values, energy);
   float whole = 0;
@@ -205,9 +205,9 @@ Totals drawn_totals(const Model::Contents& model, const Asked& asked, const floa
   found.values = copula.totals(normal, {});
   const Numbers energy = layer_energies(found, asked.energy_gev);
   offsets.sharpen(found.values, energy, offset);
-  // the budgets depend on the layers, and on where the axis is in its cells
+  // budgets and moments depend on the layers, and on where the axis is in its cells
   const Numbers again = copula.totals(normal, budget_terms(found, energy, offsets));
-  std::copy(again.end() - kBudgets, again.end(), found.values.end() - kBudgets);
+  std::copy(again.end() - kLast, again.end(), found.values.end() - kLast);
   return found;
 }
 

@@ -146,10 +146,9 @@ def observe(
 
     depth, depth_variance = moments(layers, positions(geometry).z_x0)
     (mean_x, second_x), (mean_y, second_y) = view.x, view.y
-    angle = np.degrees(view.angle_rad.astype(np.float64))
-    angle_x = np.full(len(hits), np.nan)
-    if phi_rad is not None:
-        angle_x = np.where(empty, np.nan, np.degrees(view.angle_x_rad.astype(np.float64)))
+    angle, angle_x = (
+        np.where(empty, np.nan, np.degrees(each.astype(np.float64))) for each in (view.angle_rad, view.angle_x_rad)
+    )
     columns = {
         "visible_gev": total,
         "response": total / energy_gev,
@@ -163,7 +162,7 @@ def observe(
         "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
         "hits": deposits.counts(above)[:, 0],
         "sparsity": 1 - deposits.counts(filled)[:, 0] / int(positions(geometry).exists.sum()),
-        "angle_deg": np.where(empty, np.nan, angle),
+        "angle_deg": angle,
         "hottest_kept": np.where(empty, np.nan, hottest_kept),
         "overlap": np.where(empty, np.nan, overlap),
     }
@@ -186,7 +185,7 @@ def observe(
         spectrum=_spectrum(deposits, filled).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
         index_angle_rad=view.index_angle_rad.astype(np.float64),
-        angle_x_deg=angle_x,
+        angle_x_deg=np.full(len(hits), np.nan) if phi_rad is None else angle_x,
     )
 
 

@@ -146,7 +146,7 @@ def planes(hits: Hits, constants: Constants) -> Tensor:
 def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> tuple[Tensor, Tensor]:
     """What is `known` of cells `place` (R, 4), which are shower, x, y, layer, of a training step.
 
-    `view` holds the `planes`, the `sums` (N, layers, 2, 12), and where the `axis` (N, layers, 2) meets the layers.
+    `view` holds the `planes`, the `sums` (N, layers, 2, 16), and where the `axis` (N, layers, 2) meets the layers.
     """
     mesh = constants.mesh
     shower, x, y, layer = tf.unstack(place, axis=1)

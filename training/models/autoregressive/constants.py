@@ -49,7 +49,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
         "quantiles": (totals.ENERGIES, SCORES, all_totals),
-        "mean_of_budgets": (totals.number_of_budget_terms(layers), len(totals.BUDGETS)),
+        "mean_of_budgets": (totals.number_of_budget_terms(layers), totals.LAST),
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
         "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
@@ -197,10 +197,11 @@ class Adaptation:
         mean = np.average(score[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
         usual = (score + 5 * mean) / (hit + 5)
         share = share.reshape(layers, knots)
+        met = mesh.met(tf.stack([axis_x, axis_y], -1), tf.range(layers)).numpy()
         return {
             "odds": np.log(share / (1 - share)),
             "score": usual.reshape(layers, knots),
-            **proposals.tables(share, mesh, max(len(self._with.particle), 1)),
+            **proposals.tables(share, mesh, met, max(len(self._with.particle), 1)),
         }
 
     def _contexts(self, sums: Array, promised: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:

@@ -10,11 +10,11 @@ import tensorflow as tf
 from training.models.autoregressive.densities import share_logit, share_of
 from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.totals import BUDGETS, COUNTED, SMALLEST, layers_of, response
+from training.models.autoregressive.totals import BUDGETS, COUNTED, MOMENTS, SMALLEST, layers_of, response
 from training.models.base import Array, Tensor
 
-_INPUTS = 14 + len(BUDGETS)  # numbers that follow from the totals, beside which layer it is
-_SPENT = 15 + len(BUDGETS) + 4  # and from the layers before
+_INPUTS = 14 + len(BUDGETS + MOMENTS)  # numbers that follow from the totals, beside which layer it is
+_SPENT = 15 + len(BUDGETS) + 2 * len(MOMENTS)  # and from the layers before
 _EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
 # What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
 _FLOORS = np.array(
@@ -24,15 +24,17 @@ _TINY = 1e-3
 
 
 def _sums_of(*columns: str) -> Array:
-    """The matrix (12, ...) that makes each of `columns` of SUMS: their names, or several in one column."""
+    """The matrix (16, ...) that makes each of `columns` of SUMS: their names, or several in one column."""
     return np.array([[name in column.split() for column in columns] for name in SUMS], np.float32)
 
 
 # What is told of a layer: logarithms of the first four ratios, and the others; what is added to wholes and to ratios.
-_PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "x", "y", "hits")
+_PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "near_x", "near_y", "hits")
 _WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.array([1, 0, 0, 0, 0, 0, 1], np.float32)
 _LEAST = np.array([1, 3e-3, 0.05, 0.02], np.float32)
-_SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, ("x", "y", "x_depth", "y_depth")))
+_NEAR = tuple(f"near_{name}" for name in MOMENTS)
+_COUNTED_BY = [0, 0, 1, 2]  # x, y, near x and near y, of `Plan.weights`
+_SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, MOMENTS + _NEAR))
 LAYER_TERMS = 8
 # What is added before the logarithm of the regressions.
 EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
@@ -43,21 +45,25 @@ COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 class Plan(NamedTuple):
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; `budgets` (M, 6) of
-    the shower; `expected` (M, 6), what this layer and those after it are expected to take of them; `rest` (M, 3), the
-    energy in this layer and those after it, and the mean and variance of its depth; `depth` of the layer; `cells`, how
-    many it is expected to have that are hit; `axis` (M, 2), where the axis meets it; `inputs` (M, ...), what the
-    densities are given of all this.
+    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; `budgets` (M, 6) and
+    `moments` (M, 4) of the shower; `expected` (M, 6), what this layer and those after it are expected to take of the
+    budgets; `weights` (M, 3) of its energy: 1, and in x and in y for the axis (`Mesh.precision`); `rest` (M, 3, 3), the
+    energy in this layer and those after it, counted by either of these, and the mean and variance of its depth; `depth`
+    of the layer; `cells`, how many it is expected to have that are hit, and `most` (M, 2), how many of either colour it
+    has; `axis` (M, 2), where the axis meets it; `inputs` (M, ...), what the densities are given of all this.
     """
 
     slope: Tensor
     energy: Tensor
     before: Tensor
     budgets: Tensor
+    moments: Tensor
     expected: Tensor
+    weights: Tensor
     rest: Tensor
     depth: Tensor
     cells: Tensor
+    most: Tensor
     axis: Tensor
     inputs: Tensor
 
@@ -84,30 +90,36 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
     `present` (N, layers) says which layers are not empty.
     """
     mesh, terms = constants.mesh, labels.terms(constants)
-    energy, offset, logs = layers_of(values, present, labels.energy_gev)
+    energy, offset, logs, moments = layers_of(values, present, labels.energy_gev)
     axis = axis_of(offset, labels, constants)
+    where = tf.stack([axis.x, axis.y], -1)
     budgets = budgets_in_units(logs, energy)
     of_layers = expected_layers(energy, terms, constants)
     expected = tf.cumsum(of_layers, axis=1, reverse=True)
     number = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1]
     depth = tf.constant(mesh.depth) - constants["depth"]
+    weights = tf.constant(np.pad(mesh.precision, [(0, 0), (1, 0)], constant_values=1))
     left, first, second = (
-        tf.cumsum(energy * factor, axis=1, reverse=True) for factor in (tf.ones_like(depth), depth, depth * depth)
+        tf.cumsum(energy[..., None] * weights * depth[:, None] ** power, axis=1, reverse=True) for power in range(3)
     )
     mean = tf.math.divide_no_nan(first, left)
     rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
     slope = offset[:, 3:] + labels.slopes(mesh)[0][:, None]
+    last = tf.concat([tf.math.log(budgets / expected[:, 0]), moments], 1)
     return Plan(
         tf.repeat(slope, mesh.layers, axis=1),
         energy,
         tf.cumsum(energy, axis=1, exclusive=True),
         tf.repeat(budgets[:, None], mesh.layers, axis=1),
+        tf.repeat((moments * tf.reduce_sum(energy, 1, keepdims=True))[:, None], mesh.layers, axis=1),
         expected,
+        tf.zeros_like(left) + weights,
         rest,
         tf.zeros_like(energy) + depth,
         number,
-        tf.stack([axis.x, axis.y], -1),
-        _inputs(terms, response(values, mesh.layers), energy, axis, tf.math.log(budgets / expected[:, 0]), mesh=mesh),
+        mesh.of_colours(mesh.met(where, tf.range(mesh.layers))),
+        where,
+        _inputs(terms, response(values, mesh.layers), energy, axis, last, mesh=mesh),
     )
 
 
@@ -135,7 +147,7 @@ def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
     return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
 
 
-def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets: Tensor, *, mesh: Mesh) -> Tensor:
+def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: Tensor, *, mesh: Mesh) -> Tensor:
     """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
@@ -145,7 +157,7 @@ def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets
     layer = tf.range(energy.shape[1], dtype=tf.float32)
     depth = tf.reduce_sum(share * layer, 1, keepdims=True)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
-    of_shower = [terms[:, 1:3], response, depth, width, axis.offset[:, 1::2], budgets]
+    of_shower = [terms[:, 1:3], response, depth, width, axis.offset[:, 1::2], last]
     if terms.shape[1] > MEAN_TERMS:
         of_shower.append(terms[:, MEAN_TERMS:])
     of_shower = tf.concat(of_shower, 1)
@@ -161,8 +173,8 @@ def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, budgets
 def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) -> Tensor:
     """The context of the cells of M layers, (M, context_numbers).
 
-    `sums` (M, 3, 12) are the SUMS of all layers before, of the layer before and of the one before that; `of_even`
-    those of the layer's even cells (M, 12) and what they were promised (M,), None for the even cells themselves.
+    `sums` (M, 3, 16) are the SUMS of all layers before, of the layer before and of the one before that; `of_even`
+    those of the layer's even cells (M, 16) and what they were promised (M,), None for the even cells themselves.
     """
     told, before = _of_layers(sums), sums[:, 0]
     cells = column(before, "cells") / planned.budgets[:, 0]
@@ -196,9 +208,9 @@ def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
 
 
 def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
-    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 12), not normalised.
+    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 16), not normalised.
 
-    Their colours are `promised` energies (N, layers, 2); `noise` (N, 12) is added to what is spent before each layer.
+    Their colours are `promised` energies (N, layers, 2); `noise` (N, 16) is added to what is spent before each layer.
     """
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
@@ -223,7 +235,7 @@ def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
 
 
 def _of_layers(sums: Tensor) -> Tensor:
-    """Eight numbers (..., 8) of layers with such `sums` (..., 12): the first three say most."""
+    """Eight numbers (..., 8) of layers with such `sums` (..., 16): the first three say most."""
     ratios = sums @ _PARTS / tf.maximum(sums @ _WHOLES + _BESIDE, _TINY)
     square = tf.sqrt(column(sums, "squares")) / tf.maximum(column(sums, "energy"), _TINY)
     return tf.concat(
@@ -232,14 +244,19 @@ def _of_layers(sums: Tensor) -> Tensor:
 
 
 def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
-    """Where the rest of the energy has to be, (M, 4), in cells from the axis: in x, on the whole and here, and in y.
+    """Where the rest of the energy has to be, (M, 8), in cells of the layer: in x, on the whole and here, and in y.
 
-    The deposits of a whole shower have neither a mean distance from the axis nor a slope to it.
+    First that of all energy, of which the whole shower has the promised moments. Then that near the axis, counted as in
+    its fit: the whole shower has neither a mean distance from it nor a slope to it.
     """
-    left, mean, variance = tf.split(planned.rest, 3, 1)
-    energy = tf.maximum(left - (column(spent, "energy") - column(before, "energy"))[:, None], _TINY)
-    at, moment = tf.split(tf.gather(spent, _MOMENTS, axis=1) / -energy, 2, 1)
+    here = (column(spent, "energy") - column(before, "energy"))[:, None]
+    rest, mean, variance = tf.unstack(tf.gather(planned.rest, _COUNTED_BY, axis=1), axis=2)
+    energy = tf.maximum(rest - here * tf.gather(planned.weights, _COUNTED_BY, axis=1), _TINY)
+    promised = tf.pad(planned.moments, [[0, 0], [0, len(MOMENTS)]])
+    left = tf.reshape(promised - tf.gather(spent, _MOMENTS, axis=1), [-1, 2, 2, 2])
+    at, moment = (tf.reshape(part, [-1, 4]) / energy for part in tf.unstack(left, axis=2))
     slope = (moment - at * mean) / (variance + 0.5)
-    here = at + slope * (planned.depth[:, None] - mean)
-    numbers = tf.stack([tf.clip_by_value(at, -1.0, 1.0), tf.clip_by_value(here, -2.0, 2.0)], 2)
-    return tf.reshape(numbers, [-1, 4])
+    cells = tf.sqrt(tf.gather(planned.weights, [1, 2, 1, 2], axis=1))  # of the layer in one of the calorimeter
+    of_layer = (at + slope * (planned.depth[:, None] - mean)) * cells
+    numbers = tf.stack([tf.clip_by_value(at * cells, -1.0, 1.0), tf.clip_by_value(of_layer, -2.0, 2.0)], 2)
+    return tf.reshape(numbers, [-1, 2 * len(MOMENTS)])

@@ -33,7 +33,7 @@ _WIDTHS, _GRID = 6, 4001  # how far logarithms of energies are looked at, in sta
 def copula(values: Array, labels: Array, known: Array, log_energies: float, budget_terms: Array) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    The means of the budgets, the last totals, follow `budget_terms` (showers, T) too. Of each total
+    The means of the last totals, budgets and moments, follow `budget_terms` (showers, T) too. Of each total
     (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
     energies if the range of log E, `log_energies`, is wide and the showers are many.
     """
@@ -42,7 +42,7 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
     showers, number = values.shape
     more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))
-    of_terms = np.zeros((budget_terms.shape[1], len(totals.BUDGETS)))
+    of_terms = np.zeros((budget_terms.shape[1], totals.LAST))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
     for k in range(number):
         rows = np.flatnonzero(known[:, k])
@@ -50,10 +50,10 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
             mean[0, k] = values[rows, k].mean() if len(rows) else 0.0
             continue
         given = values[rows, k]
-        if (budget := k - number + len(totals.BUDGETS)) >= 0:
+        if (last := k - number + totals.LAST) >= 0:
             coefficients = least_squares(np.hstack([labels[rows], budget_terms[rows]]), given)
-            of_terms[:, budget] = coefficients[labels.shape[1] :]
-            given = given - budget_terms[rows] @ of_terms[:, budget]
+            of_terms[:, last] = coefficients[labels.shape[1] :]
+            given = given - budget_terms[rows] @ of_terms[:, last]
         mean[:, k], scale[:, k], residual = mean_and_scale(given, labels[rows])
         quantiles[:, :, k] = _quantiles(residual, _about_energies(labels[rows, 1], log_energies), knots)
         given = (residual[:, None], labels[rows], quantiles[..., k : k + 1])

@@ -185,24 +185,32 @@ def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
     return tf.gather(cases, case, batch_dims=1) + tf.where(between, log_mixture(logit, *mixture), 0.0)
 
 
-def log_expected(expected: Tensor) -> Tensor:
-    """About where (M,) the logarithm of the hits beyond the first is, of which one and all are `expected` (M,)."""
-    return tf.math.log(tf.maximum(expected - 0.5, _LEAST_EXPECTED))
+def expected_logit(expected: Tensor, most: Tensor) -> Tensor:
+    """About where (M,) the logit of `log_count` is, if of `most` (M,) cells so many are `expected` (M,) to be hit."""
+    beyond = tf.maximum(tf.minimum(expected, most) - 0.5, _LEAST_EXPECTED)
+    return tf.math.log(beyond) - tf.math.log(tf.maximum(most - beyond, _LEAST_EXPECTED))
 
 
-def log_count(count: Tensor, expected: Tensor, mixture: Mixture) -> Tensor:
-    """log p (M,) of `count` (M,) hits, 1 or more, where about so many are `expected` (M,).
+def log_count(count: Tensor, expected: Tensor, most: Tensor, mixture: Mixture) -> Tensor:
+    """log p (M,) of `count` (M,) hits, from 1 to `most` (M,), where about so many are `expected` (M,).
 
-    count - 1 = floor(exp(x)), and the density of x is a mixture of logistic ones, so that small numbers have chances
-    of their own and large ones a smooth distribution (Salimans et al., arXiv 1701.05517, in the logarithm).
+    count - 1 = floor(most * sigmoid(x)), and the density of x is a mixture of logistic ones, so that one hit, few hits,
+    and hits in all cells have chances of their own, and other numbers a smooth distribution (Salimans et al., arXiv
+    1701.05517, in the logit). Where few of many cells are hit, x is a logarithm.
     """
     weights, means, widths = mixture
-    means, scale = means + log_expected(expected)[:, None], tf.exp(-widths)
-    upper = tf.math.log(count)[:, None]
-    gap = -tf.math.log1p(-1 / tf.maximum(count, 2.0))[:, None]  # log(count) - log(count - 1)
-    high, low = (upper - means) * scale, (upper - gap - means) * scale
-    several = high + tf.math.log(-tf.math.expm1(-gap * scale)) - tf.nn.softplus(low) - tf.nn.softplus(high)
-    return tf.reduce_logsumexp(weights + tf.where(count[:, None] > 1, several, -tf.nn.softplus(-high)), 1)
+    means, scale = means + expected_logit(expected, most)[:, None], tf.exp(-widths)
+    count, left = count[:, None], (most - count)[:, None]
+    upper = tf.math.log(count) - tf.math.log(tf.maximum(left, 0.5))
+    lower = tf.math.log(tf.maximum(count - 1, 0.5)) - tf.math.log(left + 1)
+    gap = tf.math.log1p(1 / tf.maximum(left, 1.0)) - tf.math.log1p(-1 / tf.maximum(count, 2.0))  # upper - lower
+    high, low = (upper - means) * scale, (lower - means) * scale
+    several = (
+        high + tf.math.log(-tf.math.expm1(-gap * scale)) - tf.nn.softplus(high - gap * scale) - tf.nn.softplus(high)
+    )
+    first, last = tf.where(left > 0, -tf.nn.softplus(-high), 0.0), -tf.nn.softplus(low)
+    found = tf.where(count > 1, tf.where(left > 0, several, last), first)
+    return tf.reduce_logsumexp(weights + found, 1)
 
 
 def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:

@@ -20,14 +20,17 @@ from training.models.autoregressive.mesh import COLOURS, Mesh, colour
 from training.models.base import Tensor
 
 # Sums over the cells of a layer: energy, cells that are not zero, hits, squares of the energies, energy farther from
-# the axis than `radius_half` and `radius_most` (`constants.py`), and moments of place and depth about the axis.
+# the axis than `radius_half` and `radius_most` (`constants.py`), and moments of place and depth about the axis: of all
+# energy, and of that near the axis, by the weights of its fit.
 SUMS = (
     "energy", "cells", "hits", "squares", "beyond_half", "beyond_most", "x", "y", "xx", "yy", "x_depth", "y_depth",
+    "near_x", "near_y", "near_x_depth", "near_y_depth",
 )  # fmt: skip
 # So many hits of a colour in a layer, or fewer, have an energy of their own. What is promised to the colour is that
 # energy, blurred in training by normal noise of this width in its logarithm.
 ALONE, PROMISE_BLUR = 1, 0.3
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
+_FITS = 5  # of the axis, of which each counts deposits by their distance from the one before
 _ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
 MEAN_TERMS, SCALE_TERMS = 11, 6  # of energy and angle
@@ -136,7 +139,7 @@ def scale_terms(terms: Tensor) -> Tensor:
 class Axis:
     """Where the axis of each shower meets each layer, in cells from the middle of the calorimeter: (N, layers) each.
 
-    It is the straight line that fits the deposits best, in x and in y each, weighted by energy and `Mesh.precision`.
+    It is the straight line along the core, as `_axes` fits it.
     `offset` (N, 4) holds its x at the depth of reference, its slope in x, its y there, and its slope in y, both less
     those of the incident particle; in cells, and cells a layer.
     """
@@ -188,9 +191,9 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
     across = mesh.of(mesh.x, layer, place)
     if slope_x is not None:
         across -= slope_x[:, None] * depth
+    along = mesh.of(mesh.y, layer, place) - slope_y[:, None] * depth
     precision = tf.gather(tf.constant(mesh.precision), layer)
-    at_x, along_x = _line(value * precision[..., 0], depth, across)
-    at_y, along_y = _line(value * precision[..., 1], depth, mesh.of(mesh.y, layer, place) - slope_y[:, None] * depth)
+    (at_x, along_x), (at_y, along_y) = _axes(value, depth, tf.stack([across, along], -1), precision)
     left = labels.left(at_x < 0) & mesh.folds
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
     offset = tf.stack([tf.where(left, -at_x, at_x), tf.where(left, -along_x, along_x), at_y, along_y], 1)
@@ -201,6 +204,20 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
     met = mesh.met(tf.stack([axis.x, axis.y], -1), tf.range(mesh.layers))
     met = tf.gather(met, layer, batch_dims=1)
     return Hits(x, y, layer, colour(x, y, met), value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
+
+
+def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """The lines in x and in y, each as `_line` gives it, that fit the deposits `value` (N, K) at `place` (N, K, 2).
+
+    A deposit counts by its energy and `precision` (N, K, 2), and the less the farther it is from the lines of the fit
+    before: at one of its cells half as much (Cauchy's weights; Holland and Welsch 1977, doi 10.1080/03610927708827533).
+    """
+    near = tf.ones_like(value)
+    for _ in range(_FITS):
+        lines = [_line(value * precision[..., k] * near, depth, place[..., k]) for k in (0, 1)]
+        away = [place[..., k] - at[:, None] - slope[:, None] * depth for k, (at, slope) in enumerate(lines)]
+        near = 1 / (1 + sum(tf.square(off) * precision[..., k] for k, off in enumerate(away)))
+    return lines
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
@@ -217,24 +234,26 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
     return mean_place - slope * mean_depth, slope
 
 
-def terms(value: Tensor, away: Tensor, depth: Tensor, constants: Constants) -> Tensor:
-    """What hits add to SUMS, (..., 12), nothing without energy: of dx, dy and ring, `away` (..., 3), and depth."""
+def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> Tensor:
+    """What hits add to SUMS, (..., 16), nothing without energy: of dx, dy and ring, `away` (..., 3), and `layer`."""
     across, ring = tf.split(away, [2, 1], -1)
+    precision = tf.gather(tf.constant(constants.mesh.precision), layer)
+    depth = tf.gather(tf.constant(constants.mesh.depth), layer)[..., None] - constants["depth"]
     energy, squares, around = value[..., None], tf.square(across), tf.square(ring)
     square = tf.reduce_sum(squares, -1, keepdims=True) + around
     beyond = square > tf.square(tf.stack([constants["radius_half"], constants["radius_most"]]))
-    moments = [across, squares + around / 2, across * tf.expand_dims(depth - constants["depth"], -1)]
+    near = across * precision / (1 + tf.reduce_sum(squares * precision, -1, keepdims=True))
+    moments = [across, squares + around / 2, across * depth, near, near * depth]
     counted = tf.cast(energy > (0.0, HIT), tf.float32)
     return tf.concat([energy, counted, energy * tf.concat([energy, tf.cast(beyond, tf.float32), *moments], -1)], -1)
 
 
 def layer_sums(hits: Hits, constants: Constants) -> Tensor:
-    """SUMS of each layer and colour, (N, layers, 2, 12)."""
+    """SUMS of each layer and colour, (N, layers, 2, 16)."""
     mesh, showers = constants.mesh, tf.shape(hits.value)[0]
     layers = mesh.layers
     place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + hits.colour
-    depth = tf.gather(tf.constant(mesh.depth), hits.layer)
-    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), depth, constants)
+    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, constants)
     sums = tf.math.unsorted_segment_sum(
         tf.reshape(added, [-1, len(SUMS)]), tf.reshape(place, [-1]), showers * layers * COLOURS
     )
@@ -242,7 +261,7 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
 
 
 def promised(sums: Tensor, noise: Tensor) -> Tensor:
-    """The energies (N, layers, 2) of colours with these `sums` (N, layers, 2, 12); that of a hit alone is blurred by
+    """The energies (N, layers, 2) of colours with these `sums` (N, layers, 2, 16); that of a hit alone is blurred by
     normal `noise` (N, layers, 2).
     """
     alone = column(sums, "cells") <= ALONE
@@ -250,5 +269,5 @@ def promised(sums: Tensor, noise: Tensor) -> Tensor:
 
 
 def column(sums: Tensor, name: str) -> Tensor:
-    """The sum called `name` of `sums` (..., 12)."""
+    """The sum called `name` of `sums` (..., 16)."""
     return sums[..., SUMS.index(name)]

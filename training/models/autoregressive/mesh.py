@@ -43,7 +43,7 @@ class Mesh:
     * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its
     `short_side` (layers,), over that; rings count as squares. An oblong cell consists of squares, each a `step`
     (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the inverse square of a
-    cell's side over the finest's.
+    cell's side.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells. At most `core_most` of the places are always
@@ -65,6 +65,7 @@ class Mesh:
         self.depth = (where.z_mm / geometry.layer_pitch_mm - 0.5).astype(np.float32)
         self.reach = float(max(n, m) if not geometry.layers else np.nanmax(where.r_mm) / unit)
         self.parity = (np.indices(self.shape).sum(0) % COLOURS).astype(np.int32).reshape(-1)
+        self.of_parity = np.stack([(self.exists & (self.parity == k)).sum(1) for k in range(COLOURS)], 1)
         self._neighbours()
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
@@ -77,9 +78,7 @@ class Mesh:
             self.start, self.lattice_shape = (0, 0), (n, m)
             self.per_unit = self.middle = np.zeros((self.layers, 2), np.float32)
         else:
-            half = (n // 2, m // 2)
-            self.start = (-half[0], -half[1])
-            self.lattice_shape = (2 * half[0] + 1, 2 * half[1] + 1)
+            self.start, self.lattice_shape = (1 - n, 1 - m), (2 * n - 1, 2 * m - 1)
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
@@ -96,7 +95,7 @@ class Mesh:
         self._weights = np.where(
             np.arange(squares.max()) < squares[:, None], ((1 + 2 * self.spare.max(1)) / squares)[:, None], 0.0
         )
-        self.precision = np.square(size.min(0) / size).astype(np.float32)
+        self.precision = np.square(1 / size).astype(np.float32)
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Distances (R,) from the axis as the density of a cell of `layer` (R,) sees them: `dx`, `dy`, on the whole.
@@ -122,10 +121,11 @@ class Mesh:
             return np.full(2, self.reach, np.float32)
         return 1 / self.per_unit[np.abs(self.depth - depth).argmin()]
 
-    def lattice_radius(self) -> Array:
+    def lattice_radius(self, met: Array) -> Array:
         """The least distance, as `seen`, of each place of the lattice from an axis anywhere in the cell that it meets.
 
-        (layers, lattice); infinite where there is no cell. In rings the axis is the calorimeter's.
+        (layers, lattice); infinite where there is no cell, for axes that meet the cells `met` (showers, layers, 2) and
+        those beside them. In rings the axis is the calorimeter's.
         """
         if self.geometry.rings:
             radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
@@ -133,7 +133,10 @@ class Mesh:
         shifts = np.indices(self.lattice_shape).reshape(2, -1).T + self.start
         away = (np.maximum(np.abs(shifts) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
         layer = np.repeat(np.arange(self.layers), len(shifts)).reshape(self.layers, -1)
-        return np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
+        radius = np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
+        lowest, highest = met.min(0)[:, None] - 1, met.max(0)[:, None] + 1
+        there = (highest + shifts >= 0) & (lowest + shifts <= self.most[:, None])
+        return np.where(there.all(-1), radius, np.inf)
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
@@ -154,6 +157,12 @@ class Mesh:
     def indices(self, place: Tensor) -> tuple[Tensor, Tensor]:
         """The indices of cells at these places."""
         return place // self.shape[1], place % self.shape[1]
+
+    def of_colours(self, met: Tensor) -> Tensor:
+        """How many cells (..., layers, 2) of either colour the layers have, whose axes meet the cells `met`."""
+        odd = tf.math.floormod(tf.reduce_sum(met, -1), COLOURS)[..., None] == 1
+        one = tf.constant(self.of_parity, tf.float32)
+        return tf.where(odd, tf.reverse(one, [1]), one)
 
     def clipped(self, met: Tensor, layer: Tensor) -> Tensor:
         """The place of the cell of `layer` (...) that is nearest to indices `met` (..., 2)."""

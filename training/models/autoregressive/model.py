@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from calopipe.labels import LabelRange
@@ -123,9 +124,9 @@ class Autoregressive(ShowerModel):
         - of the totals: `normal` (N, D), made normal; `there` (N, L), which layers hold energy, and `layer_share` (N,
           L), what share of all; `labels` (N, ...) as their density is given them; and the rows of offsets that
           `totals.training_rows` makes;
-        - of the layers: the `sums` (N, L, 2, 12); the energies `promised` to their colours (N, L, 2); the contexts
-          (N * L, ...) of the `even` and of the `odd` cells; the hits of a colour that are `expected` (N * L,); where
-          the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
+        - of the layers: the `sums` (N, L, 2, 16); the energies `promised` to their colours (N, L, 2); the contexts
+          (N * L, ...) of the `even` and of the `odd` cells; the hits of a colour that are `expected` (N * L,), and
+          at `most` (N * L, 2); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
         """
         store, recorded = self._store, Labels.of(batch, self._with)
@@ -151,6 +152,7 @@ class Autoregressive(ShowerModel):
             "labels": frame.label_inputs(terms),
             **contexts,
             "expected": planned.cells / len(_COLOURS),
+            "most": planned.most,
             "axis": tf.stack([axis.x, axis.y], -1),
             "slope": axis.offset[:, 3] + labels.slopes(store.mesh)[0],
             "planes": cells.planes(hits, store),
@@ -185,20 +187,18 @@ class Autoregressive(ShowerModel):
         return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * totals.COPIES]), 1) / totals.COPIES}
 
     def _off(self, values: Tensor, terms: Tensor, draws: Draws) -> Tensor:
-        """The totals with budgets that are a little off."""
-        kept = values.shape[1] - len(totals.BUDGETS)
-        scale = totals.scales(terms, self._store)[:, -len(totals.BUDGETS) :]
+        """The totals with budgets and moments that are a little off."""
+        kept = values.shape[1] - totals.LAST
+        scale = totals.scales(terms, self._store)[:, -totals.LAST :]
         noise = draws.normal("budgets", tf.shape(scale)) * scale * _BUDGET_NOISE
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
-    @staticmethod
-    def _spent_off(sums: Tensor, draws: Draws) -> Tensor:
-        """What is added to the moments about the axis of the layers before, (N, 12), as if the axis were off."""
-        energy = tf.reduce_sum(frame.column(sums, "energy"), [1, 2])
-        scale = tf.constant(
-            [_SLOPE_NOISE if name.endswith("_depth") else _AXIS_NOISE * (name in {"x", "y"}) for name in SUMS]
-        )
-        return draws.normal("axis", [tf.shape(sums)[0], len(SUMS)]) * scale * energy[:, None]
+    def _spent_off(self, sums: Tensor, draws: Draws) -> Tensor:
+        """What is added to the moments about the axis of the layers before, (N, 16), as if the axis were off."""
+        energy = tf.reduce_sum(frame.column(sums, "energy"), 2) @ np.sqrt(self._store.mesh.precision)  # (N, 2)
+        scale = tf.concat([energy * _AXIS_NOISE, energy * _SLOPE_NOISE], 1)  # in cells of each layer
+        noise = draws.normal("axis", tf.shape(scale)) * scale
+        return tf.pad(noise, [[0, 0], [len(SUMS) - 4, 0]])
 
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         density, present, labels = self.networks["totals"], view["there"], view["labels"]
@@ -222,7 +222,8 @@ class Autoregressive(ShowerModel):
         colour = _COUNTS.index(name)
         mixture = self.networks[name].mixture(view[_COLOURS[colour]][:, : -context.COUNT_NUMBERS])
         hits = frame.column(view["sums"], "cells")[..., colour]  # (N, layers)
-        log_p = log_count(tf.reshape(tf.maximum(hits, 1.0), [-1]), view["expected"], mixture)
+        count, most = tf.reshape(tf.maximum(hits, 1.0), [-1]), tf.maximum(view["most"][:, colour], 1.0)
+        log_p = log_count(count, view["expected"], most, mixture)
         return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
 
     def _of_cells(self, name: str, view: Batch, draws: Draws) -> Losses:

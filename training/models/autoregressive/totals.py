@@ -46,6 +46,8 @@ from training.models.randomness import Draws
 # Sums of a whole shower that are totals, and budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
 COUNTED = ("cells", "hits")  # the others are shares of the energy
+MOMENTS = ("x", "y", "x_depth", "y_depth")  # of all energy about the axis: totals and budgets too, but of either sign
+LAST = len(BUDGETS) + len(MOMENTS)  # the last totals, whose means are told more than the labels
 ENERGIES = 9  # at which there are quantiles, evenly in log E from the least to the largest energy
 SMALLEST = 1e-6  # of what logarithms are taken
 OFFSETS = 4  # numbers of the axis's offset
@@ -58,7 +60,7 @@ _OTHERS = 6  # inputs of their densities beside phases and labels
 
 
 def number_of_totals(layers: int) -> int:
-    return layers + OFFSETS + len(BUDGETS)
+    return layers + OFFSETS + LAST
 
 
 def number_of_phases(layers: int) -> int:
@@ -70,11 +72,11 @@ def number_of_budget_terms(layers: int) -> int:
 
 
 def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
-    """The totals z, (N, layers + 10), of showers whose layers sum to `sums` (N, layers, 12) and are promised the
+    """The totals z, (N, layers + 14), of showers whose layers sum to `sums` (N, layers, 16) and are promised the
     energies `layer_energy` (N, layers); and which layers are not empty, (N, layers), 1 or 0.
 
-    Of each layer but the last the logit of its share of what reaches it; log E_vis / E; the axis's offset; and the logs
-    of BUDGETS, of cells and hits as they are, of the others as shares of the energy.
+    Of each layer but the last the logit of its share of what reaches it; log E_vis / E; the axis's offset; the logs of
+    BUDGETS, of cells and hits as they are, of the others as shares of the energy; and MOMENTS over the energy.
     """
     visible = tf.reduce_sum(layer_energy, 1)
     reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
@@ -86,6 +88,7 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
             tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
+            *(tf.reduce_sum(column(sums, name), 1, keepdims=True) / visible[:, None] for name in MOMENTS),
         ],
         1,
     )
@@ -93,7 +96,7 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
 
 
 class Described(NamedTuple):
-    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 12), the energies `promised`
+    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 16), the energies `promised`
     to these (N, layers, 2), the totals (N, D), and which layers are `present` (N, layers).
     """
 
@@ -118,7 +121,7 @@ def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], cons
 
 
 def defined(present: Tensor) -> Tensor:
-    """Which totals (N, layers + 10) showers with these layers, `present` (N, layers), have: 1 or 0."""
+    """Which totals (N, layers + 14) showers with these layers, `present` (N, layers), have: 1 or 0."""
     later = tf.cumsum(present, axis=1, reverse=True, exclusive=True)
     logits = present[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
     return tf.concat([logits, tf.ones([tf.shape(present)[0], number_of_totals(1)])], 1)
@@ -131,7 +134,7 @@ def blur_scale(terms: Tensor, constants: Constants) -> Tensor:
 
 def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) -> Tensor:
     """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again."""
-    padding = [[0, 0], [totals.shape[1] - OFFSETS - len(BUDGETS), len(BUDGETS)]]
+    padding = [[0, 0], [totals.shape[1] - OFFSETS - LAST, LAST]]
     return totals + tf.pad(noise * blur_scale(terms, constants), padding)
 
 
@@ -150,7 +153,7 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
 
 
 def budget_terms(values: Tensor, energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
-    """What the means of the budgets are linear in beside the labels, (N, number_of_budget_terms).
+    """What the means of budgets and moments are linear in beside the labels, (N, number_of_budget_terms).
 
     These are the phases of the axis, where among the layers the `energy` (N, layers) is, and the response. A shower
     that begins late leaks, and has fewer hits. By normal scores alone the latest ones would have too many.
@@ -164,8 +167,10 @@ def response(totals: Tensor, layers: int) -> Tensor:
     return totals[:, layers - 1 : layers]
 
 
-def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What follows from `totals`: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs."""
+def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What `totals` hold: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs, and moments
+    over the energy (N, 4).
+    """
     layers = present.shape[1]
     visible = energy_gev[:, None] * tf.exp(response(totals, layers)) / REFERENCE_UNIT_GEV
     logits = tf.concat([tf.sigmoid(totals[:, : layers - 1]), tf.ones_like(visible)], 1)
@@ -173,7 +178,8 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
     share = present * (last + (1 - last) * logits)
     before = np.tri(layers, k=-1, dtype=bool)
     passing = tf.reduce_prod(tf.where(before, 1 - share[:, None], 1.0), 2)
-    return visible * passing * share, totals[:, layers : layers + OFFSETS], totals[:, layers + OFFSETS :]
+    others = tf.split(totals[:, layers:], [OFFSETS, len(BUDGETS), len(MOMENTS)], 1)
+    return visible * passing * share, *others
 
 
 def scales(terms: Tensor, constants: Constants) -> Tensor:
@@ -199,9 +205,9 @@ def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def means(terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
-    """The means (N, D) of the totals; those of the budgets depend on the `budget_terms` too."""
-    budgets = budget_terms @ constants["mean_of_budgets"]
-    return terms @ constants["mean"] + tf.pad(budgets, [[0, 0], [constants["mean"].shape[1] - len(BUDGETS), 0]])
+    """The means (N, D) of the totals; those of budgets and moments depend on the `budget_terms` too."""
+    last = budget_terms @ constants["mean_of_budgets"]
+    return terms @ constants["mean"] + tf.pad(last, [[0, 0], [constants["mean"].shape[1] - LAST, 0]])
 
 
 def to_normal(totals: Tensor, known: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
@@ -220,7 +226,7 @@ def number_of_inputs(layers: int, terms: int) -> int:
 
 @dataclass(frozen=True)
 class Drawn:
-    """N showers as far as they are known before their offsets: totals (N, D), of which the budgets do not count;
+    """N showers as far as they are known before their offsets: totals (N, D), of which the last do not count;
     energies (N, layers) of the layers; reflected labels, and their terms (N, ...).
     """
 

@@ -88,7 +88,7 @@ class Cells(NamedTuple):
 
 class LayerDrawing:
     """One layer of N showers. `images` (2 * N * (places + 1),) are the two layers before it, scaled, an empty cell
-    after each; `sums` (N, 3, 12) the SUMS of all layers before, of the layer before, and of the one before that.
+    after each; `sums` (N, 3, 16) the SUMS of all layers before, of the layer before, and of the one before that.
     """
 
     def __init__(self, given: Given, layer: Tensor, *, images: Tensor, sums: Tensor) -> None:
@@ -220,7 +220,7 @@ class LayerDrawing:
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
         mixture = self._networks[f"{name}_count"].mixture(normalised(given, self._store, odd=name == "odd"))
-        number = drawn_count(self._planned.cells / COLOURS, mixture, numbers)
+        number = drawn_count(self._planned.cells / COLOURS, self._planned.most[:, int(name == "odd")], mixture, numbers)
         most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
         return tf.where(energy > 0, tf.minimum(number, most), 0.0)
 
@@ -247,10 +247,10 @@ class LayerDrawing:
         )
 
     def _summed(self, cell: Cells, value: Tensor) -> Tensor:
-        """SUMS (N, 12) of deposits `value` (R,) in the cells."""
+        """SUMS (N, 16) of deposits `value` (R,) in the cells."""
         axis = tf.pad(self._planned.axis, [[0, 0], [0, 1]])
         away = self._mesh.of(self._mesh.where[..., :3], self._layer, cell.place) - tf.gather(axis, cell.shower)
-        added = frame.terms(value, away, tf.gather(self._mesh.depth, self._layer), self._store)
+        added = frame.terms(value, away, self._layer, self._store)
         return tf.math.unsorted_segment_sum(added, cell.shower, self._showers)
 
     def _image(self, cell: Cells, value: Tensor) -> Tensor:

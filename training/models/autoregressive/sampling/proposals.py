@@ -46,12 +46,13 @@ def _entries(places: int) -> int:
     return max(_ENTRIES, 3 * places // 2)
 
 
-def tables(share: Array, mesh: Mesh, kinds: int) -> dict[str, Array]:
-    """The constants, from the `share` (layers, knots) of the cells at a radius that are hit.
+def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]:
+    """The constants, from the `share` (layers, knots) of the cells at a radius that are hit, and from which cells the
+    axes have `met` (showers, layers, 2).
 
     Where there are several `kinds` of particles, all hits may be one's.
     """
-    layers, radius = mesh.layers, mesh.lattice_radius()
+    layers, radius = mesh.layers, mesh.lattice_radius(met)
     knots, places = np.arange(share.shape[1]), radius.shape[1]
     exists = np.broadcast_to(np.isfinite(radius), (layers, places))
     at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells.FINEST) / cells.STEP

@@ -20,8 +20,8 @@ from training.models.autoregressive.densities import (
     SCORES,
     Mixture,
     draw_mixture,
+    expected_logit,
     log_energies,
-    log_expected,
 )
 from training.models.base import Tensor
 from training.models.randomness import box_muller
@@ -30,7 +30,6 @@ _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor i
 _NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
 # added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
-_MOST_LOG = 12.0  # of the number of hits
 # Of the scores of hits that share an energy, in steps of the table.
 _SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5 / SCORE_STEP, 3.0 / SCORE_STEP
 # Scores from their mean, and logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32.
@@ -46,13 +45,14 @@ def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
     return tf.where(case < nothing, -REACH, tf.where(case < nothing + all_of_it, REACH, logit))
 
 
-def drawn_count(expected: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
-    """Numbers of hits (N,), 1 or more, drawn by uniform `numbers` (N, 2 or more)."""
+def drawn_count(expected: Tensor, most: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
+    """Numbers of hits (N,), from 1 to `most` (N,), drawn by uniform `numbers` (N, 2 or more)."""
     weights, means, widths = mixture
     place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # to which float32 would round
     logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
-    beyond = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + log_expected(expected)
-    return 1.0 + tf.floor(tf.exp(tf.minimum(beyond, _MOST_LOG)))
+    logit = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + expected_logit(expected, most)
+    beyond = tf.floor(most / (1 + tf.exp(tf.clip_by_value(-logit, -_FAR, _FAR))))
+    return tf.minimum(1.0 + beyond, most)
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from training.models.autoregressive.context import Plan, plan
 from training.models.autoregressive.densities import SCORE_REACH, SCORES, NumberDensity, draw_mixture, mixture_of
 from training.models.autoregressive.frame import Constants, Labels, label_inputs
 from training.models.autoregressive.totals import (
-    BUDGETS,
+    LAST,
     OFFSETS,
     PARTS,
     Drawn,
@@ -51,10 +51,10 @@ def drawn_plan(networks: Mapping[str, Any], labels: Labels, noise: Tensor) -> Pl
     values = from_normal(normal, margins, constants)
     drawn = Drawn(values, layers_of(values, present, labels.energy_gev)[0], labels, terms)
     drawn = sharp(drawn, [networks[part] for part in PARTS], offset, constants)
-    # the budgets depend on the layers, and on where the axis is in its cells
+    # budgets and moments depend on the layers, and on where the axis is in its cells
     mean = means(terms, drawn.budget_terms(constants), constants)
     again = from_normal(normal, margins._replace(mean=mean), constants)
-    values = tf.concat([drawn.values[:, : -len(BUDGETS)], again[:, -len(BUDGETS) :]], 1)
+    values = tf.concat([drawn.values[:, :-LAST], again[:, -LAST:]], 1)
     return plan(values, present, labels, constants)
 
 
@@ -107,7 +107,7 @@ def drawn_totals(
 
 class Margins(NamedTuple):
     """What the totals of N showers are like at their labels: means and scales (N, D), and the quantiles of the
-    residuals (N, D, SCORES). The means of the budgets depend on more: `totals.means` has them.
+    residuals (N, D, SCORES). The means of the last depend on more: `totals.means` has them.
     """
 
     mean: Tensor
