@@ -76,9 +76,17 @@ def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
         sign = np.sign(at_x)  # reflected to x >= 0
         np.testing.assert_allclose(offset, [sign * at_x, sign * slope_x, at_y, slope_y], atol=1e-3)
     # near the axis nothing is left then, but for what a sixth fit would change
-    sums = tf.reduce_sum(frame.layer_sums(hits, constants), [1, 2])
-    near, all_energy = (np.abs(sums[:, k] / frame.column(sums, "energy")) for k in (12, 6))
+    sums = tf.reduce_sum(frame.layer_sums(hits, constants), [1, 2]).numpy()
+    near, all_energy = (np.abs(sums[:, SUMS.index(name)] / sums[:, 0]) for name in ("near_x", "x"))
     assert np.median(near) < 0.1 * np.median(all_energy)
+    away = np.stack([hits.dx, hits.dy], -1) * geometry.cell_mm  # in mm, and in cells of the layer
+    in_cells = away / np.array([layer.size_mm for layer in strips * 3])[hits.layer.numpy()]
+    counted = hits.value.numpy() / (1 + np.square(in_cells).sum(-1))
+    for k, name in enumerate(("near_x", "near_y")):
+        expected = (
+            counted * np.square(in_cells[..., k]) * geometry.cell_mm / np.where(away[..., k], away[..., k], np.inf)
+        )
+        np.testing.assert_allclose(sums[:, SUMS.index(name)], expected.sum(1), rtol=1e-3, atol=0.02)
 
 
 def test_a_shower_in_one_layer_has_no_slope() -> None:

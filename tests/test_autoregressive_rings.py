@@ -321,7 +321,7 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
     axes = np.array([[[80, 0]], [[0, 80]]])  # along both layers; about some of these every place is a cell
     found = proposals.tables(share, mesh, axes + np.zeros((2, 2, 2), int), 1)
-    assert found["far_table"].shape == (2, 3 * 161 * 161 // 2)
+    assert found["far_table"].shape == (2, 3 * 161 * 161)
     for layer in range(2):
         proposed = np.union1d(found["far_table"][layer], found["core"][layer])
         np.testing.assert_array_equal(proposed, np.arange(161 * 161))

@@ -27,7 +27,7 @@ from training.onnx.graph import converted
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
 IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata, JSON both
-_FORM = Form("calopipe.export", 9)
+_FORM = Form("calopipe.export", 10)
 
 
 def export(model: Path, output: Path) -> None:

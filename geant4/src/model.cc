@@ -13,7 +13,7 @@ Range range(const Json& ends) { return {ends[0].as_number(), ends[1].as_number()
 std::unique_ptr<const Model::Contents> read(const std::string& path) {
   const TensorFile file(path);
   const Json identity = Json::parse(file.said("calopipe_export")), card = Json::parse(file.said("calopipe_card"));
-  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 9) {
+  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 10) {
     throw std::runtime_error("the export of another version of calopipe");
   }
   auto found = std::make_unique<Model::Contents>();

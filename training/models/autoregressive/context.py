@@ -45,12 +45,13 @@ COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
 class Plan(NamedTuple):
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; `budgets` (M, 6) and
-    `moments` (M, 4) of the shower; `expected` (M, 6), what this layer and those after it are expected to take of the
-    budgets; `weights` (M, 3) of its energy: 1, and in x and in y for the axis (`Mesh.precision`); `rest` (M, 3, 3), the
-    energy in this layer and those after it, counted by either of these, and the mean and variance of its depth; `depth`
-    of the layer; `cells`, how many it is expected to have that are hit, and `most` (M, 2), how many of either colour it
-    has; `axis` (M, 2), where the axis meets it; `inputs` (M, ...), what the densities are given of all this.
+    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; of the shower
+    `budgets` (M, 6) and `moments` (M, 4), energy times cells, and times layers; `expected` (M, 6), what this layer
+    and those after it are expected to take of the budgets; `weights` (M, 3) of its energy: 1, and in x and in y for
+    the axis (`Mesh.precision`); `rest` (M, 3, 3), the energy in this layer and those after it, counted by either of
+    these, and the mean and variance of its depth; `depth` of the layer; `cells`, how many it is expected to have that
+    are hit, and `most` (M, 2), how many of either colour it has; `axis` (M, 2), where the axis meets it; `inputs` (M,
+    ...), what the densities are given of all this.
     """
 
     slope: Tensor
@@ -246,8 +247,8 @@ def _of_layers(sums: Tensor) -> Tensor:
 def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
     """Where the rest of the energy has to be, (M, 8), in cells of the layer: in x, on the whole and here, and in y.
 
-    First that of all energy, of which the whole shower has the promised moments. Then that near the axis, counted as in
-    its fit: the whole shower has neither a mean distance from it nor a slope to it.
+    First that of all energy, of which the whole shower has the promised moments. Then that near the axis: by the fit's
+    weights, the whole shower has neither a mean distance from it nor a slope to it.
     """
     here = (column(spent, "energy") - column(before, "energy"))[:, None]
     rest, mean, variance = tf.unstack(tf.gather(planned.rest, _COUNTED_BY, axis=1), axis=2)

@@ -186,7 +186,7 @@ def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
 
 
 def expected_logit(expected: Tensor, most: Tensor) -> Tensor:
-    """About where (M,) the logit of `log_count` is, if of `most` (M,) cells so many are `expected` (M,) to be hit."""
+    """About where (M,) the x of `log_count` is, if of `most` (M,) cells so many are `expected` (M,) to be hit."""
     beyond = tf.maximum(tf.minimum(expected, most) - 0.5, _LEAST_EXPECTED)
     return tf.math.log(beyond) - tf.math.log(tf.maximum(most - beyond, _LEAST_EXPECTED))
 
@@ -194,13 +194,13 @@ def expected_logit(expected: Tensor, most: Tensor) -> Tensor:
 def log_count(count: Tensor, expected: Tensor, most: Tensor, mixture: Mixture) -> Tensor:
     """log p (M,) of `count` (M,) hits, from 1 to `most` (M,), where about so many are `expected` (M,).
 
-    count - 1 = floor(most * sigmoid(x)), and the density of x is a mixture of logistic ones, so that one hit, few hits,
-    and hits in all cells have chances of their own, and other numbers a smooth distribution (Salimans et al., arXiv
+    count - 1 = floor(most * sigmoid(x)), and the density of x is a mixture of logistic ones, so that few hits, and
+    hits in all cells, have chances of their own; other numbers have a smooth distribution (Salimans et al., arXiv
     1701.05517, in the logit). Where few of many cells are hit, x is a logarithm.
     """
     weights, means, widths = mixture
     means, scale = means + expected_logit(expected, most)[:, None], tf.exp(-widths)
-    count, left = count[:, None], (most - count)[:, None]
+    count, left = count[:, None], tf.maximum(most - count, 0.0)[:, None]
     upper = tf.math.log(count) - tf.math.log(tf.maximum(left, 0.5))
     lower = tf.math.log(tf.maximum(count - 1, 0.5)) - tf.math.log(left + 1)
     gap = tf.math.log1p(1 / tf.maximum(left, 1.0)) - tf.math.log1p(-1 / tf.maximum(count, 2.0))  # upper - lower

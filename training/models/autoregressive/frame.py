@@ -209,8 +209,9 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
 def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> list[tuple[Tensor, Tensor]]:
     """The lines in x and in y, each as `_line` gives it, that fit the deposits `value` (N, K) at `place` (N, K, 2).
 
-    A deposit counts by its energy and `precision` (N, K, 2), and the less the farther it is from the lines of the fit
-    before: at one of its cells half as much (Cauchy's weights; Holland and Welsch 1977, doi 10.1080/03610927708827533).
+    A deposit counts by its energy and `precision` (N, K, 2); after the first fit, the less the farther it is from the
+    lines of the one before: one side of its cell away half as much (Cauchy's weights; Holland and Welsch
+    1977, doi 10.1080/03610927708827533).
     """
     near = tf.ones_like(value)
     for _ in range(_FITS):

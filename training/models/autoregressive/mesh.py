@@ -42,8 +42,9 @@ class Mesh:
     sector of the first layers, and not its image. (layers, 2): an axis at a place meets the cell with the indices place
     * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its
     `short_side` (layers,), over that; rings count as squares. An oblong cell consists of squares, each a `step`
-    (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` is the inverse square of a
-    cell's side.
+    (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` (layers, 2) is the inverse
+    square of a cell's side, 1 in rings; `of_parity` (layers, 2) counts the cells whose indices have an even sum, and an
+    odd one.
 
     Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
     lies `start` from its corner or, in rings, that of the layer's cells. At most `core_most` of the places are always

@@ -126,7 +126,7 @@ class Autoregressive(ShowerModel):
           `totals.training_rows` makes;
         - of the layers: the `sums` (N, L, 2, 16); the energies `promised` to their colours (N, L, 2); the contexts
           (N * L, ...) of the `even` and of the `odd` cells; the hits of a colour that are `expected` (N * L,), and
-          at `most` (N * L, 2); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
+          the cells of either, `most` (N * L, 2); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
         """
         store, recorded = self._store, Labels.of(batch, self._with)
@@ -194,11 +194,11 @@ class Autoregressive(ShowerModel):
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
     def _spent_off(self, sums: Tensor, draws: Draws) -> Tensor:
-        """What is added to the moments about the axis of the layers before, (N, 16), as if the axis were off."""
+        """What is added to the moments near the axis of the layers before, (N, 16), as if the axis were off."""
         energy = tf.reduce_sum(frame.column(sums, "energy"), 2) @ np.sqrt(self._store.mesh.precision)  # (N, 2)
         scale = tf.concat([energy * _AXIS_NOISE, energy * _SLOPE_NOISE], 1)  # in cells of each layer
         noise = draws.normal("axis", tf.shape(scale)) * scale
-        return tf.pad(noise, [[0, 0], [len(SUMS) - 4, 0]])
+        return tf.pad(noise, [[0, 0], [SUMS.index("near_x"), 0]])
 
     def _of_totals(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         density, present, labels = self.networks["totals"], view["there"], view["labels"]

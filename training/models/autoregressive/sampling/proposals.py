@@ -43,7 +43,7 @@ def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
 
 
 def _entries(places: int) -> int:
-    return max(_ENTRIES, 3 * places // 2)
+    return max(_ENTRIES, 3 * places)
 
 
 def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]:
