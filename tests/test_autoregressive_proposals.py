@@ -21,12 +21,12 @@ from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.autoregressive.sampling.shared_energy import hit
 
 _KEYS = 20_000
-_PLANE = Layer(2.0, 0.5, (15, 15), size_mm=(5.0, 5.0))
+_PLANE = Layer(2.0, 0.5, (9, 9), size_mm=(5.0, 5.0))
 _GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
 
 
-_MET = np.stack([np.zeros((3, 2), int), np.full((3, 2), 14)])  # axes from the first cell to the last
-_WIDE = 15 + 14  # of the lattice: from any cell to any other
+_MET = np.stack([np.zeros((3, 2), int), np.full((3, 2), 8)])  # axes from the first cell to the last
+_WIDE = 9 + 8  # of the lattice: from any cell to any other
 _PLACES = _WIDE**2
 _RADIUS = Mesh(_GEOMETRY).lattice_radius(_MET)
 
@@ -50,7 +50,7 @@ def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
 def _marks(found: Proposals, showers: int) -> npt.NDArray[np.bool_]:
     """Which places (showers, _PLACES) of the lattice are proposed in the second layer."""
     steps = found.steps(tf.constant(1)).numpy()
-    row, column = np.divmod(steps, 15 + 2 * _WIDE)
+    row, column = np.divmod(steps, 9 + 2 * _WIDE)
     assert ((steps == NOWHERE) | (row < _WIDE) & (column < _WIDE)).all()
     marks = np.zeros((showers, _PLACES + 1), bool)
     np.put_along_axis(marks, np.where(steps == NOWHERE, _PLACES, row * _WIDE + column), True, axis=1)
@@ -74,7 +74,7 @@ def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None
 def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_they_are_hit() -> None:
     """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
     store, _ = _constants(fall=0.2)
-    steps = np.indices((_WIDE, _WIDE)).reshape(2, -1).T - 14
+    steps = np.indices((_WIDE, _WIDE)).reshape(2, -1).T - 8
     for which, most in enumerate((0.9, 0.5, 0.02)):
         found = Proposals(store, tf.ones([1, 3]), _keys(1), 7)
         said = found.chance(tf.constant(which), tf.range(_PLACES), tf.zeros(_PLACES, tf.int32)).numpy()
@@ -97,8 +97,8 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
     # four times as often as they are hit, times how busy the layer is; nearly always is always, from 32 to 256 draws
     often = np.clip(max(busy, 0.05), *(draws / float(store["far_total"][1]) for draws in (32, 256)))
     rate = -np.log1p(-np.clip(4 * expected, 2e-4, 1 - 1e-6))
-    bound = np.where(rate * max(often, 1) > 1.6, 1.0, 1 - np.exp(-often * rate))
-    assert (said > 0.75 * bound - 2e-4).all()  # by the rounding of a table of 4,096 entries for 841 places
+    bound = np.where(rate * max(often, 1) > 1.3, 1.0, 1 - np.exp(-often * rate))
+    assert (said > 0.9 * bound - 2e-4).all()
 
 
 def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
@@ -126,9 +126,9 @@ def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
     radius = np.hypot(mesh.x, mesh.y)  # (layers, places)
     mean = 0.1 * energy[:, None, None] * np.exp(-radius / 1.2)
     hit = rng.random(mean.shape) < 1 - np.exp(-0.05 * mean - 0.1 * (radius < 0.5))
-    hit[:, :, 112] = True  # on the axis
+    hit[:, :, 40] = True  # on the axis
     found = np.where(hit, mean * rng.lognormal(0, 0.3, mean.shape), 0).transpose(0, 2, 1)
-    return found.reshape(events, 15, 15, 3).astype(np.float32), energy, np.full(events, np.pi / 2, np.float32)
+    return found.reshape(events, 9, 9, 3).astype(np.float32), energy, np.full(events, np.pi / 2, np.float32)
 
 
 @pytest.fixture(scope="module")
