@@ -35,7 +35,10 @@ _SHOWERS = 40
 # Rounding may decide otherwise in the last bit: whether a cell is hit, and with it the rest of a shower.
 _ALIKE = 0.95
 _UNEVEN = Geometry.of_layers(
-    [Layer(4.0, 1.0, (9, 7), size_mm=(6.0, 8.0))] * 2 + [Layer(8.0, 2.0, (5, 5), size_mm=(12.0, 12.0))] * 6, 0.02
+    [Layer(4.0, 1.0, (9, 7), size_mm=(6.0, 8.0))] * 2
+    + [Layer(8.0, 2.0, (5, 5), size_mm=(12.0, 12.0))] * 5
+    + [Layer(8.0, 2.0, (1, 1), size_mm=(60.0, 60.0))],
+    0.02,
 )
 
 
@@ -82,7 +85,8 @@ def _labelled(path: Path, geometry: Geometry) -> Path:
     for number, layer in enumerate(geometry.every_layer):
         away[:, layer.cells[0] :, :, number] = away[:, :, layer.cells[1] :, number] = 0
     cells = (rng.poisson(away * energy[:, None, None, None] / 10) * 2.0).astype(np.float32)
-    cells[:, 2, 2] += 1
+    for number, layer in enumerate(geometry.every_layer):
+        cells[:, layer.cells[0] // 4, layer.cells[1] // 4, number] += 1
     more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), events)}
     return write_whole(path, Showers(cells, energy, theta, theta, more=more), geometry)
 

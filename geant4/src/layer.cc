@@ -50,6 +50,7 @@ const Drawn& LayerDrawing::draw(int layer, const Plan& plan, const HashedNumbers
 }
 
 float LayerDrawing::drawn_share(const LayerFrame& frame, const Numbers& contexts, const HashedNumbers& numbers) {
+  if (frame.most(0) == 0 || frame.most(1) == 0) return frame.most(0) > 0 ? kReach : -kReach;
   normalise(model_.constants, 0, contexts, given_);
   const std::size_t begin = given_.size();
   given_.resize(begin + size(model_.mesh.of_met()));

@@ -8,7 +8,7 @@
 namespace calopipe {
 namespace {
 
-constexpr float kReach = 9.2f, kBetweenReach = 9.0f;  // the logit of nothing and all; the greatest of other shares
+constexpr float kBetweenReach = 9.0f;  // the greatest logit of other shares than nothing and all
 constexpr float kHalfStep = 0x1p-25f, kLeastExpected = 0.3f, kFar = 60.0f;
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 namespace calopipe {
 
+constexpr float kReach = 9.2f;  // the logit of all; that of nothing is less than 0
 // The logit of the share of a layer's energy that its even cells are to hold, drawn by kBlock uniform numbers of what a
 // network says: the log chances of kCases, and a mixture of normals.
 float drawn_share(Numbers& outputs, int components, const float* numbers);

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
-from training.models.autoregressive.densities import Mixture, draw_mixture, share_of
+from training.models.autoregressive.densities import REACH, Mixture, draw_mixture, share_of
 from training.models.autoregressive.mesh import COLOURS
 from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import (
@@ -142,11 +142,13 @@ class LayerDrawing:
 
     def _drawn_share(self, given: Tensor, about: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold, by what is known `about`
-        the cells that the axes meet.
+        the cells that the axes meet. A layer of one cell has no cells of the other colour.
         """
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         cases, mixture = self._networks["share"].cases_and_mixture(contexts)
-        return drawn_share(cases, mixture, self._numbers[0])
+        even, odd = tf.unstack(self._planned.most, axis=1)
+        drawn = drawn_share(cases, mixture, self._numbers[0])
+        return tf.where(odd == 0, REACH, tf.where(even == 0, -REACH, drawn))
 
     def _marked(self) -> Tensor:
         """Which cells (N, places + 1) are proposed."""
