@@ -119,7 +119,9 @@ class LayerDrawing:
         cell, chosen, even_fits = self._chosen(marked & even)
         known, radius = self._known(cell)
         given = context(planned, self._sums, None)
-        logit = self._drawn_share(given, known[: self._showers])
+        of_even, of_odd = tf.unstack(planned.most, axis=1)  # of a layer of one cell, one colour has none
+        logit = tf.where(of_odd == 0, REACH, self._drawn_share(given, known[: self._showers]))
+        logit = tf.where(of_even == 0, -REACH, logit)
         energy = share_of(logit) * planned.energy
         given = with_share(given, logit, planned.energy)
         proposed = tf.where(chosen, self._chance(cell), np.inf)
@@ -142,13 +144,11 @@ class LayerDrawing:
 
     def _drawn_share(self, given: Tensor, about: Tensor) -> Tensor:
         """The logit (N,) of the share of the layer's energy that its even cells are to hold, by what is known `about`
-        the cells that the axes meet. A layer of one cell has no cells of the other colour.
+        the cells that the axes meet.
         """
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         cases, mixture = self._networks["share"].cases_and_mixture(contexts)
-        even, odd = tf.unstack(self._planned.most, axis=1)
-        drawn = drawn_share(cases, mixture, self._numbers[0])
-        return tf.where(odd == 0, REACH, tf.where(even == 0, -REACH, drawn))
+        return drawn_share(cases, mixture, self._numbers[0])
 
     def _marked(self) -> Tensor:
         """Which cells (N, places + 1) are proposed."""
