@@ -338,6 +338,7 @@ def test_the_place_of_a_killed_run_is_taken_over(output: storage.Location, monke
         with pytest.raises(InputError, match=f"another run writes there, process {process.pid} of"), alone(output):
             pytest.fail("both run")
         process.kill()
+    time.sleep(0.5)  # so that what it had sent has arrived: a lease that is renewed is another run's
     began = time.monotonic()
     with alone(output):
         assert (1.0 if output == RUN else 0.0) < time.monotonic() - began < 30
