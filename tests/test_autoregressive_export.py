@@ -24,7 +24,6 @@ from training.generator import Generator
 from training.models.randomness import GivenNoise
 
 _SEED = 3
-_converted = pytest.mark.slow  # the conversion takes a minute of tf2onnx
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +90,6 @@ def test_a_saved_model_makes_the_showers_of_generation(generator: Generator, sav
     assert saved(energy[:0], theta[:0]).shape == (0, *SMALL_GEOMETRY.shape)
 
 
-@_converted
 def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, onnx_file: Path) -> None:
     energy, theta = _labels(generator, 9)
     noise = noise_of(generator.model, 9)
@@ -130,7 +128,7 @@ def test_labels_outside_the_training_are_refused(generator: Generator, saved: An
         assert (cells.sum(axis=(1, 2, 3)) > 0).all()
 
 
-@_converted
+@pytest.mark.slow
 def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generator, onnx_file: Path) -> None:
     """And change nothing of the other showers of their batch."""
     refused, taken = _refused_and_taken(generator)
@@ -177,7 +175,6 @@ def test_the_number_of_showers_has_one_name_in_a_file() -> None:
     assert shapes == [["batch"], ["batch", 3], [5, "y"], ["batch", 2, "x"]]
 
 
-@_converted
 def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
     import onnx
 
@@ -193,7 +190,7 @@ def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
     assert [each.domain for each in document.opset_import if each.domain not in ("", "ai.onnx.ml")] == []
 
 
-@_converted
+@pytest.mark.slow
 def test_nothing_else_is_replaced_by_an_onnx_file(model: Path, onnx_file: Path, tmp_path: Path) -> None:
     import onnx
 

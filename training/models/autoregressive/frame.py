@@ -239,7 +239,7 @@ def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> T
     """What hits add to SUMS, (..., 16), nothing without energy: of dx, dy and ring, `away` (..., 3), and `layer`."""
     across, ring = tf.split(away, [2, 1], -1)
     precision = tf.gather(tf.constant(constants.mesh.precision), layer)
-    depth = tf.gather(tf.constant(constants.mesh.depth), layer)[..., None] - constants["depth"]
+    depth = tf.expand_dims(tf.gather(tf.constant(constants.mesh.depth), layer), -1) - constants["depth"]
     energy, squares, around = value[..., None], tf.square(across), tf.square(ring)
     square = tf.reduce_sum(squares, -1, keepdims=True) + around
     beyond = square > tf.square(tf.stack([constants["radius_half"], constants["radius_most"]]))
