@@ -54,10 +54,11 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")
         require_least("--per-event", values["per_event"], 1)
+    if not (platform and values["grade"].endswith(".toml")):  # a file of the steps
+        load_grade(values["grade"], "flow" if flow else "")
     if platform:
         require_mounted(parameters, platform.claim)
         return
-    load_grade(values["grade"], "flow" if flow else "")
     if flow:
         files = pairs.discover(values["input"], tolerance).files
         config.check(files[0].geometry)

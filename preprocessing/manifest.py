@@ -126,6 +126,10 @@ class Manifest(ABC):
         """What may be wrong with the events written, in lines."""
         return []
 
+    def implausible(self) -> list[str]:
+        """Which input files were not plausible when they were read, in one line or none."""
+        return []
+
     @property
     def split_files(self) -> list[list[str]]:
         """[split, pattern] of the files that were assigned to a split by name."""

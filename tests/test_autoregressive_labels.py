@@ -101,7 +101,7 @@ def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> N
     bare = write_file(tmp_path / "bare.h5", asked)
     for path, outside, line in (
         (kind, EXTRAPOLATE, "shower 0 is asked for with pdg 22, the model knows"),
-        (angle, STOP, "shower 0 is asked for with phi 0.7 rad, the"),
+        (angle, STOP, r"shower 0 is asked for with phi 40.107\d* degrees, the model is .* \(0.7, "),
         (bare, EXTRAPOLATE, "asked for with none of the labels phi and pdg, the model was"),
         (bare, SKIP, "asked for with none of the labels phi and pdg, the model was"),  # and none is left out
     ):

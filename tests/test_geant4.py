@@ -73,6 +73,8 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
         environment |= {f"G4{name}": str(folder) for name in _DATA}
     for command in (configure, ["cmake", "--build", folder / "build", "--parallel", "2"]):
         said(*command)
+    program = folder / "build/example/calopipe-example"
+    assert program.exists(), "CMake left the example out: it needs HDF5's C library and headers (libhdf5-dev)"
     make_file(folder / "mc.h5", events=100, geometry=CALORIMETER)
     for command in (
         ["preprocessing", "--input", folder / "mc.h5", "--output", folder / "ds"],
@@ -80,7 +82,7 @@ def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
         ["training", "export", "--model", folder / "model", "--output", folder / "model.safetensors"],
     ):
         said(sys.executable, "-m", *command, cwd=ROOT)
-    return Application(folder / "build/example/calopipe-example", folder, environment)
+    return Application(program, folder, environment)
 
 
 FAST = "/run/initialize\n/calopipe/model model.safetensors\n/calopipe/particles e-\n/random/setSeeds 7 1\n"

@@ -95,6 +95,7 @@ def test_a_request_that_fails_is_repeated_if_that_may_help_and_a_creation_that_m
         (["--dataset", "/scratch/dataset"], "--dataset /scratch/dataset: not under /data"),
         (["--registry", "registry"], "--registry registry: not under /data"),
         (["--grade", "grades/own.toml"], "--grade grades/own.toml: not under /data"),
+        (["--grade", "gan2"], "--grade gan2: neither a grade (gan, precision) nor a file"),
         (["--grade", "gs://bucket/own.toml"], "--grade gs://bucket/own.toml: not under /data"),
         (["--claim", "", "--output", "gs://bucket/run"], "--input /data/*.h5: steps on a cluster see gs:// addresses"),
         (["--tpu", "tpu-v6e-slice:1x1", "--set", "precision=float16"], "--precision float16 is not for TPUs"),

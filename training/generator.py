@@ -133,12 +133,13 @@ class Generator:
         first = outside[0]
         name = next(name for name, inside in within.items() if not inside[first])
         (low, high), (label, unit) = self.card.valid_range[name], _RANGED[name]
-        given, degrees = labels[name][first], ""
-        if unit == "rad":
-            degrees = f" ({', '.join(f'{value:.4g}' for value in np.degrees([given, low, high]))} in degrees)"
+        given, radians = labels[name][first], ""
+        if unit == "rad":  # which files have; options have degrees
+            radians = f" ({given:.4g}, {low:.4g} and {high:.4g} rad)"
+            (given, low, high), unit = np.degrees([given, low, high]), "degrees"
         raise InputError(
             f"shower {first} is asked for with {label} {given:g} {unit}, the model is valid from {low:g} to {high:g} "
-            f"{unit}{degrees}; of {len(within[name])} showers {len(outside)} are outside, which --outside skip leaves "
+            f"{unit}{radians}; of {len(within[name])} showers {len(outside)} are outside, which --outside skip leaves "
             "out if others are inside"
         )
 

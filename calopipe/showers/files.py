@@ -159,7 +159,8 @@ class ShowerFile(Header):
             flat = np.zeros((len(stored), geometry.cells), dtype=np.float32)
             flat[:, voxel_order(geometry)] = stored
             return flat.reshape(len(stored), *geometry.shape)
-        cells: FloatArray = stored.astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # what is too large is told of by those who count the events
+            cells: FloatArray = stored.astype(np.float32, copy=False)
         if geometry.voxels < geometry.cells:
             outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
             row, place = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
