@@ -69,8 +69,7 @@ def prepared(
     place = location(dataset)
     require_plain({"input": [str(path.absolute()) for path in expand(patterns)]})  # which the next steps are given
     inputs = settings.discover(patterns, tolerance, place)
-    if since := news(inputs.files, place):
-        say(since)
+    since = news(inputs.files, place)
     items = inputs.files[0].geometry.items
     say(f"{len(inputs.files)} files, {sum(file.events for file in inputs.files)} {items}")
     manifest = preprocess(inputs, place, settings, beam_options, tolerance=tolerance)

@@ -195,6 +195,21 @@ def test_a_new_file_costs_one_files_work(tmp_path: Path) -> None:
     assert files_of(tmp_path / "ds") == files_of(tmp_path / "afresh")
 
 
+def test_a_models_folder_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m/training.json").write_text("{}")
+    line = refused("--input", make_file(tmp_path / "a.h5", events=30), "--output", tmp_path / "m")
+    assert "m: holds training.json, as a model's folder does; give another --output" in line
+    assert [each.name for each in (tmp_path / "m").iterdir()] == ["training.json"]
+
+
+def test_a_dataset_of_other_files_is_replaced_and_this_is_told(tmp_path: Path) -> None:
+    one, other = (make_file(tmp_path / f"{name}.h5", events=30, seed=seed) for name, seed in (("a", 1), ("b", 2)))
+    assert "since the last run" not in run("--input", one, "--output", tmp_path / "ds")
+    told = run("--input", other, "--output", tmp_path / "ds")
+    assert "since the last run: of 1 input files 1 new (b.h5), 1 gone (a.h5)" in told
+
+
 def test_a_file_given_twice_is_used_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = make_file(tmp_path / "a.h5", events=30)
     (tmp_path / "copy.h5").write_bytes(path.read_bytes())
