@@ -69,7 +69,8 @@ def prepared(
     place = location(dataset)
     require_plain({"input": [str(path.absolute()) for path in expand(patterns)]})  # which the next steps are given
     inputs = settings.discover(patterns, tolerance, place)
-    since = news(inputs.files, place)
+    if since := news(inputs.files, place):
+        say(since)
     items = inputs.files[0].geometry.items
     say(f"{len(inputs.files)} files, {sum(file.events for file in inputs.files)} {items}")
     manifest = preprocess(inputs, place, settings, beam_options, tolerance=tolerance)

@@ -12,7 +12,7 @@ from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.options import CommandParser, add_settings, given, settings_of, told
 from calopipe.showers.selection import Reading
 from calopipe.storage import Location, expand, location
-from preprocessing.dataset import MANIFEST, require_own_folder
+from preprocessing.dataset import MANIFEST, news, require_own_folder
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
@@ -75,6 +75,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         settings = PairSettings(reading.rule, **given(PairSettings, options))
     require_own_folder(output)  # before anything is written there
     inputs = settings.discover(options.input, reading, output)
+    if since := news(inputs.files, output):
+        print(since)
     beam_options = beam_options_of(options)
     manifest = preprocess(inputs, output, settings, beam_options, tolerance=reading, on_copies=options.on_copies)
     if repeated := manifest.events["repeated"]:

@@ -40,8 +40,6 @@ def preprocess(
     allowed = tolerance or Tolerance()
     dataset.require_own_folder(output)
     files = inputs.files
-    if since := dataset.news(files, output):
-        say(since)
     for split, pattern in settings.rule.by_file:
         if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")

@@ -51,6 +51,7 @@ def test_the_second_run_reads_no_showers(tmp_path: Path, proxy: Proxy) -> None:
     run("--input", address, "--output", f"gs://{BUCKET}/ds")
     before = proxy.received
     assert "dataset stands" in run("--input", address, "--output", f"gs://{BUCKET}/ds")
+    # the manifest, twice
     assert proxy.received - before < 40_000 < (tmp_path / "a.h5").stat().st_size
     _put(make_file(tmp_path / "a.h5", events=300, seed=1), "in/a.h5")  # another generation
     assert "1 of 1 pieces to do" in run("--input", address, "--output", f"gs://{BUCKET}/ds")
