@@ -123,11 +123,7 @@ class Manifest(ABC):
         return self.valid_range
 
     def doubts(self) -> list[str]:
-        """What may be wrong with the events written, in lines."""
-        return []
-
-    def implausible(self) -> list[str]:
-        """Which input files were not plausible when they were read, in one line or none."""
+        """What may be wrong with the events written, or was not plausible of the input files, in lines."""
         return []
 
     @property

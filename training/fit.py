@@ -106,7 +106,7 @@ def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
     config.check(manifest.geometry)
     config.check_labels(LabelRange.from_json(manifest.valid_range))
     steps_per_epoch(manifest, "train", config.batch)
-    for doubt in (*manifest.implausible(), *manifest.doubts()):
+    for doubt in manifest.doubts():
         logger.warning(doubt)
     if (output / MANIFEST).exists():
         raise InputError(f"{output}: holds {MANIFEST}, as a dataset's folder does; give another --output")

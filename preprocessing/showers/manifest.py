@@ -137,8 +137,6 @@ class ShowerManifest(Manifest):
 
     def doubts(self) -> list[str]:
         doubt = cut.doubt(self.cut_by_energy, self.settings["cut_gev"]) if self.settings["cut_gev"] else ""
-        return [doubt] if doubt else []
-
-    def implausible(self) -> list[str]:
         told = [f"{file['name']}: {file['doubts'][0]}" for file in self.plausibility if file["doubts"]]
-        return [f"{len(told)} of the {len(self.plausibility)} input files are not plausible: {told[0]}"] if told else []
+        files = f"{len(told)} of the {len(self.plausibility)} input files are not plausible: {told[0]}" if told else ""
+        return [each for each in (doubt, files) if each]
