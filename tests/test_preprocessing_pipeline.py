@@ -203,6 +203,15 @@ def test_a_models_folder_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
     assert [each.name for each in (tmp_path / "m").iterdir()] == ["training.json"]
 
 
+def test_a_deposit_too_large_for_float32_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Without a word of NumPy's."""
+    showers = make_showers(events=30)
+    cells = showers.cells.astype(np.float64)
+    cells[7, 8, 8, 2] = 1e300
+    line = refused("--input", write_file(tmp_path / "a.h5", showers, ECAL=cells), "--output", tmp_path / "ds")
+    assert "event 7" in line
+
+
 def test_a_dataset_of_other_files_is_replaced_and_this_is_told(tmp_path: Path) -> None:
     one, other = (make_file(tmp_path / f"{name}.h5", events=30, seed=seed) for name, seed in (("a", 1), ("b", 2)))
     assert "since the last run" not in run("--input", one, "--output", tmp_path / "ds")

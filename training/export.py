@@ -52,7 +52,8 @@ def export(model: Path, output: Path) -> None:
         stands("export stands", output)
         return
     storage.require_writable(output.parent)
-    kind, write = _KINDS.get(output.suffix, ("a SavedModel", _write_saved_model))
+    kinds = {".onnx": ("an ONNX graph", _write_onnx), ".safetensors": ("a file of arrays", _write_arrays)}
+    kind, write = kinds.get(output.suffix, ("a SavedModel", _write_saved_model))
     write(loaded, card, output)
     say(f"export: {output}, {kind}")
 
@@ -146,6 +147,3 @@ def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> N
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
     if not identity.items() <= standing.items():  # beside a SavedModel is also how long the training took
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")
-
-
-_KINDS = {".onnx": ("an ONNX graph", _write_onnx), ".safetensors": ("a file of arrays", _write_arrays)}  # by suffix
