@@ -22,6 +22,7 @@ from training.folder import Card
 from training.models.base import Phase, build
 from training.models.config import FitConfig, register
 from training.models.flow import INFLOW, FlowModel
+from training.models.weights import save_weights
 
 GRID = Grid((48, 16), cell_d=0.25, interval_d=0.25)
 REYNOLDS = (60.0, 160.0)
@@ -50,7 +51,7 @@ def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: fl
             weight.assign_add(rng.normal(0, spread, weight.shape))
     card = Card(
         request="untrained", config=config, geometry=grid, dataset={}, valid_range={"reynolds": REYNOLDS}, trained={},
-        losses={}, weights=folder.save_weights(place, model.networks), versions={},
+        losses={}, weights=save_weights(place, model.networks), versions={},
     )  # fmt: skip
     folder.write_card(place, card)
     return card

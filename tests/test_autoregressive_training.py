@@ -20,9 +20,10 @@ from preprocessing.dataset import read_manifest
 from training import fit
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.folder import load_weights, read_card
+from training.folder import read_card
 from training.models.autoregressive.constants import shapes
 from training.models.base import build
+from training.models.weights import load_weights
 
 # Seven epochs of five steps, judged at the third, the sixth and the last.
 _TRAINED = replace(CONFIG, epochs=7, evaluation_steps=15, learning_rate=1e-2)

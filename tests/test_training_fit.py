@@ -95,7 +95,7 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shutil.copytree(model, tmp_path / "m")
-    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
+    with pytest.raises(InputError, match=r"holds another model: .*; seed 1 is now 2; give another --output"):
         fit_layers(dataset, tmp_path / "m", "--steps", "1", "--seed", "2")
     with pytest.raises(InputError, match="is also the --output"):
         fit_layers(dataset, tmp_path / "m", "--warm-start", str(tmp_path / "m"), "--overwrite")
@@ -225,16 +225,19 @@ def _interrupted(_: object) -> None:
 def test_a_replacement_that_is_interrupted_takes_nothing_over(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output = tmp_path / "m"
+    output, noted = tmp_path / "m", read_card(model).noted()
     shutil.copytree(model, output)
     with monkeypatch.context() as dies:
         dies.setattr(folder.storage, "discard", _interrupted)
         with pytest.raises(KeyboardInterrupt):
-            folder.begin(output, "another", overwrite=True)
+            folder.begin(output, "another", noted, overwrite=True)
     assert folder.standing(output, read_card(model).request) is None
-    with pytest.raises(InputError, match="holds a model of another dataset, other settings"):
-        folder.begin(output, "another", overwrite=False)
-    folder.begin(output, "another", overwrite=True)
+    document = json.loads((output / "training.json").read_text())
+    for version in (document["schema_version"], 12):
+        folder.storage.write_json(output / "training.json", document | {"schema_version": version})
+        with pytest.raises(InputError, match="holds another model: calopipe is of another version now; give"):
+            folder.begin(output, "another", noted, overwrite=False)
+    folder.begin(output, "another", noted, overwrite=True)
     left = {"training.json", "seen.npy", "layers.weights.h5"}
     assert {path.name for path in output.iterdir()} == left
 

@@ -117,7 +117,7 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
 def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tmp_path: Path) -> None:
     """Not before the first checkpoint, nor where the checkpoints are another training's."""
     for left in ("", "another", "this"):
-        folder.begin(tmp_path, left or "this", overwrite=True)
+        folder.begin(tmp_path, left or "this", {}, overwrite=True)
         if left:
             (tmp_path / folder.CHECKPOINTS).mkdir(exist_ok=True)
             (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()

@@ -66,7 +66,7 @@ class Site:
         manifest = read_manifest(dataset)
         earlier = read_card(warm_start) if warm_start else None
         request = folder.request_fingerprint(manifest, config, earlier)
-        folder.begin(model, request, overwrite=True)
+        folder.begin(model, request, {}, overwrite=True)
         if file := file_of(config):
             file.write(model)
         write_seen(model, seen_after(dataset, manifest, warm_start, earlier))

@@ -31,6 +31,7 @@ from training.folder import Card, read_card
 from training.generation import EXTRAPOLATE, generate
 from training.loading import load
 from training.models.randomness import Draws
+from training.models.weights import save_weights
 from training.registry.retraining import _may_begin
 from training.run.evaluation import Evaluator
 
@@ -71,7 +72,7 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
     incumbent.run(iter(incumbent.batches()), steps)
     judge = _judge(evaluator, dataset)
     before = judge(incumbent)
-    folder.save_weights(tmp_path, evaluator.model.networks)
+    save_weights(tmp_path, evaluator.model.networks)
 
     engine = engine_of(config, dataset, warm_start=tmp_path)
     batches, done = iter(engine.batches()), 0
@@ -85,7 +86,7 @@ def test_the_first_hundred_steps_leave_the_losses_where_they_were(
 
 def test_the_rate_rises_after_a_warm_start_and_not_for_longer_than_a_quarter(dataset: Path, tmp_path: Path) -> None:
     config = tiny(epochs=100)
-    folder.save_weights(tmp_path, engine_of(config, dataset).model.networks)
+    save_weights(tmp_path, engine_of(config, dataset).model.networks)
     rates = []
     for steps, warm_start in ((4000, None), (4000, tmp_path), (40, tmp_path)):
         engine = engine_of(replace(config, steps=steps), dataset, warm_start=warm_start)

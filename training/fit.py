@@ -80,8 +80,7 @@ def fit(
         team = Team(make_strategy(config.strategy, cluster), cluster)
         origin = earlier.fingerprint() if earlier else None
         if team.chief:
-            noted = {"config": config.to_json(), "dataset": manifest.fingerprint, "warm_start": origin}
-            folder.begin(output, request, overwrite=overwrite, noted=noted)
+            folder.begin(output, request, folder.noted(manifest.fingerprint, config, origin), overwrite=overwrite)
             if file := file_of(config):
                 file.write(output)
             write_seen(output, seen)

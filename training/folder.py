@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from calopipe import storage
-from calopipe.documents import Form, require_own, stands
+from calopipe.documents import DocumentError, Form, require_own, stands
 from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
 from calopipe.mirror import address, mirrored
@@ -97,15 +97,13 @@ class Card:
             "ranges": {name: list(bounds) for name, bounds in self.valid_range.items()},
         }
 
+    def noted(self) -> dict[str, Any]:
+        """What was `noted` when this model's training began."""
+        return noted(self.dataset["fingerprint"], self.config, self.trained["warm_start"])
+
     def changes(self, dataset: str, config: FitConfig) -> list[str]:
         """What has changed since this model was trained, where the `dataset` of this fingerprint is asked for now."""
-        before, now = self.config.to_json(), config.to_json()
-        changes = ["other data"] if dataset != self.dataset["fingerprint"] else []
-        changes += [
-            f"{name} {before.get(name)} is now {now.get(name)}"
-            for name in now | before
-            if before.get(name) != now.get(name)
-        ]
+        changes = _changes(self.noted(), self.noted() | {"dataset": dataset, "config": config.to_json()})
         if (version := metadata.version("calopipe")) != self.versions["calopipe"]:
             changes.append(f"calopipe {self.versions['calopipe']} is now {version}")
         return changes
@@ -116,11 +114,23 @@ class Card:
         return began and not self.changes(manifest.fingerprint, config)
 
 
+def noted(dataset: str, config: FitConfig, warm_start: str | None) -> dict[str, Any]:
+    """What a training's folder says of it from its beginning; dataset and warm start are named by fingerprints."""
+    return {"dataset": dataset, "config": config.to_json(), "warm_start": warm_start}
+
+
 def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:
     """Names a training before it is done; `earlier` is the model whose weights it begins with."""
-    begun_with = earlier and earlier.fingerprint()
-    named = [_FORM.version, manifest.fingerprint, config.to_json(), begun_with, metadata.version("calopipe")]
-    return storage.fingerprint(named)
+    named = noted(manifest.fingerprint, config, earlier.fingerprint() if earlier else None)
+    return storage.fingerprint([_FORM.version, *named.values(), metadata.version("calopipe")])
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two trainings, of which this is `noted`."""
+    changes = ["other data"] if before["dataset"] != now["dataset"] else []
+    old, new = (each["config"] | {"warm_start": each["warm_start"]} for each in (before, now))
+    names = (name for name in new | old if old.get(name) != new.get(name))
+    return changes + [f"{name} {old.get(name)} is now {new.get(name)}" for name in names]
 
 
 def read_card(folder: Location) -> Card:
@@ -198,7 +208,7 @@ def is_of(folder: Path, request: str) -> bool:
     return _TRAINING_FORM.standing(folder / TRAINING, request) is not None
 
 
-def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, Any] | None = None) -> None:
+def begin(folder: Path, request: str, noted: Mapping[str, Any], *, overwrite: bool) -> None:
     """Make `folder` ready for the training that `request` names, and write down what is `noted` of it.
 
     What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
@@ -209,10 +219,11 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
     require_own(folder / CARD, _FORM.kind)
     if path.is_file() and not is_of(folder, request):
         if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
-            raise InputError(
-                f"{folder}: holds a model of another dataset, other settings, another --model-file or another version "
-                "of calopipe; give another --output, or --overwrite"
-            )
+            changes = []
+            with suppress(DocumentError):  # of another version
+                changes = _changes(training_in(folder), noted)
+            changed = "; ".join(changes) or "calopipe is of another version now"
+            raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
         storage.remove(folder / CARD)
@@ -221,7 +232,7 @@ def begin(folder: Path, request: str, *, overwrite: bool, noted: Mapping[str, An
         storage.remove(folder / HISTORY)
         storage.remove(folder / source.NAME)
         storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
-    _TRAINING_FORM.write(path, {"request": request, **(noted or {})})
+    _TRAINING_FORM.write(path, {"request": request, **noted})
 
 
 def training_in(folder: Path) -> dict[str, Any]:
@@ -245,7 +256,7 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     card = read_card(source)
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
-    begin(folder, card.request, overwrite=overwrite)
+    begin(folder, card.request, card.noted(), overwrite=overwrite)
     storage.remove(folder / CARD)  # first, so that it is never beside another's weights
     for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
@@ -263,34 +274,3 @@ def require_model(folder: Path, fingerprint: str) -> None:
     """Raise InputError unless the model in `folder` is whole and the one that `fingerprint` names."""
     if not (folder / CARD).is_file() or read_card(folder).fingerprint() != fingerprint:
         raise InputError(f"{folder}: holds another model than the one just trained; does another run write there?")
-
-
-def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
-    """Write the weights of each Keras network into `folder`; the files' SHA-256 by name."""
-    written = {}
-    for name, network in networks.items():
-        file = f"{name}.weights.h5"
-        with storage.replacing(folder / file) as temporary:
-            # Keras insists on the ending of the name
-            whole = temporary.with_name(temporary.name + ".weights.h5")
-            network.save_weights(whole)
-            whole.replace(temporary)
-        written[file] = storage.sha256_of_file(folder / file)
-    return written
-
-
-def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
-    """Read what `save_weights` wrote. InputError: it is of networks that this version does not have any more."""
-    for name, network in networks.items():
-        path = folder / f"{name}.weights.h5"
-        try:
-            network.load_weights(path)
-        except FileNotFoundError:
-            raise InputError(
-                f"{path}: no such file; the folder is not whole, or of an earlier version of calopipe: train it again"
-            ) from None
-        except ValueError:
-            raise InputError(
-                f"{path}: not the weights of this version's {name} network; use the version of calopipe that trained "
-                "the model, or train it again"
-            ) from None

@@ -18,6 +18,7 @@ from preprocessing.dataset import at_hand, read_manifest
 from training import folder
 from training.configs import FitConfig
 from training.folder import Card
+from training.models.weights import save_weights
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY
@@ -84,7 +85,7 @@ def write_model(
             **evaluator.model.card(entry),
         },
         losses=entry.get(CHOSEN_BY, {}),
-        weights=folder.save_weights(output, evaluator.model.networks),
+        weights=save_weights(output, evaluator.model.networks),
         versions={
             "calopipe": metadata.version("calopipe"),
             "tensorflow": tf.__version__,

@@ -7,6 +7,7 @@ from pathlib import Path
 from training import folder
 from training.folder import Card
 from training.models.base import Model, build
+from training.models.weights import load_weights
 
 
 def load(place: Path) -> tuple[Card, Model]:
@@ -14,5 +15,5 @@ def load(place: Path) -> tuple[Card, Model]:
     card = folder.read_card(place)
     card.config.require_read(str(place))
     model = build(card.config, card.geometry, card.valid_range)
-    folder.load_weights(place, model.networks)
+    load_weights(place, model.networks)
     return card, model

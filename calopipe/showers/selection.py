@@ -55,8 +55,8 @@ class _Chosen:
     geometry: str = setting(
         "",
         metavar="[FILE|NAME][,KEY=VALUE...]",
-        help="Geometry that the files do not state: FILE.toml (docs/detectors.md) or a name such as calochallenge-2; "
-        "and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev.",
+        help="Geometry that the files do not state: FILE.toml (docs/detectors.md; in the Kubeflow UI, as the steps see "
+        "it) or a name such as calochallenge-2; and cell_mm, layer_pitch_mm, x0_per_layer, file_unit_gev.",
     )
     threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
     cut_gev: float = setting(

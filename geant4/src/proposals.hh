@@ -1,4 +1,4 @@
-// Which cells of a layer are looked at: `LayerProposals` of the model in Python.
+// Which cells of a layer are looked at: `Proposals` of the model in Python.
 #pragma once
 
 #include <cstdint>

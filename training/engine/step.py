@@ -16,7 +16,6 @@ import tensorflow as tf
 from calopipe.errors import InputError
 from preprocessing.manifest import Manifest
 from preprocessing.reading import TrainingSplit, ordered_batches, steps_per_epoch
-from training import folder
 from training.engine.exchange import averaged, shared, summed
 from training.engine.schedules import learning_rate
 from training.engine.strategies import compiled_by_xla, computes_on_processors, perhaps_compiled
@@ -24,6 +23,7 @@ from training.models.base import LossTable, Model, Phase, build, require_losses
 from training.models.config import FitConfig
 from training.models.precision import warn_of_slow
 from training.models.randomness import Draws
+from training.models.weights import load_weights
 
 State = dict[str, npt.NDArray[Any]]
 
@@ -86,7 +86,7 @@ class Engine:
             manifest,
         )
         if warm_start is not None:
-            folder.load_weights(warm_start, self.model.networks)
+            load_weights(warm_start, self.model.networks)
         with strategy.scope():  # of what the model begins with
             begun = averaged(self.model) if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in begun]

@@ -1,0 +1,41 @@
+"""The weights of a model's networks, a file each, in the model's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from calopipe import storage
+from calopipe.errors import InputError
+
+
+def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
+    """Write the weights of each Keras network into `folder`; the files' SHA-256 by name."""
+    written = {}
+    for name, network in networks.items():
+        file = f"{name}.weights.h5"
+        with storage.replacing(folder / file) as temporary:
+            # Keras insists on the ending of the name
+            whole = temporary.with_name(temporary.name + ".weights.h5")
+            network.save_weights(whole)
+            whole.replace(temporary)
+        written[file] = storage.sha256_of_file(folder / file)
+    return written
+
+
+def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
+    """Read what `save_weights` wrote. InputError: it is of networks that this version does not have any more."""
+    for name, network in networks.items():
+        path = folder / f"{name}.weights.h5"
+        try:
+            network.load_weights(path)
+        except FileNotFoundError:
+            raise InputError(
+                f"{path}: no such file; the folder is not whole, or of an earlier version of calopipe: train it again"
+            ) from None
+        except ValueError:
+            raise InputError(
+                f"{path}: not the weights of this version's {name} network; use the version of calopipe that trained "
+                "the model, or train it again"
+            ) from None
