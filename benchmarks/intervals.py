@@ -24,8 +24,8 @@ from scipy import special
 
 from calopipe.errors import run_command
 from calopipe.showers.cells import Array
-from validation.statistics.estimates import (
-    Estimate,
+from validation.statistics.estimates import Estimate
+from validation.statistics.resampling import (
     Features,
     Resampled,
     correlation_differences,
@@ -43,7 +43,8 @@ _BINS = 16  # what 7,000 showers a side have
 _SLOPE = 0.3  # of the density 1 + slope (2 u - 1) of the candidate, where that of the reference is 1: S = 0.0075
 _ENTRIES = 20  # of an event whose entries follow one of two densities, 1 - or + slope (2 u - 1)
 _CORRELATIONS = ((0.6, 0.5), (0.95, 0.93))  # of the reference and of the candidate
-_COLUMNS = 15  # of normal numbers an event, what `features` uses
+_REACHED, _REACHED_SPREAD = 0.02, 1.2  # share of events that reach a late layer; spread of their energies' logarithms
+_COLUMNS = 16  # of normal numbers an event, what `features` uses
 _PAIRINGS = {0: "unpaired", 1: "paired", 3: "paired, 3 an event"}
 
 
@@ -60,11 +61,17 @@ def _hits(z: Array, rng: np.random.Generator) -> Array:
     return rng.poisson(_HITS * np.exp(_HITS_SPREAD * z)).astype(np.float64)
 
 
+def _late_layer(z: Array, rng: np.random.Generator) -> Array:
+    return np.exp(_REACHED_SPREAD * rng.standard_normal(z.shape)) * (special.ndtr(z) > 1 - _REACHED)
+
+
 _HITS_MEAN = _HITS * math.exp(_HITS_SPREAD**2 / 2)
+_LATE_MEAN = _REACHED * math.exp(_REACHED_SPREAD**2 / 2)
 LAWS = {
     "normal": Law(lambda z, _: 10 + z, 10.0, 1.0),
     "exponential": Law(lambda z, _: -special.log_ndtr(-z), 1.0, 1.0),
     "hits": Law(_hits, _HITS_MEAN, math.sqrt(_HITS_MEAN + _HITS_MEAN**2 * math.expm1(_HITS_SPREAD**2))),
+    "late layer": Law(_late_layer, _LATE_MEAN, math.sqrt(_REACHED * math.exp(2 * _REACHED_SPREAD**2) - _LATE_MEAN**2)),
 }
 
 
@@ -165,7 +172,7 @@ def coverage(chosen: Sequence[Quantity], *, events: int, per_event: int, trials:
         rows = np.arange(len(mine)), np.arange(len(theirs)), per_event
         drawn = resample(rows, [partial(_rows, each) for each in sets], rng=rng)
         for row, quantity in enumerate(chosen):
-            low, high = quantity.estimate(drawn).interval(0.95) or (math.nan, math.nan)
+            low, high = quantity.estimate(drawn).interval(0.95) or (-math.inf, math.inf)  # none excludes nothing
             counts[row] += (low <= quantity.truth <= high, high < quantity.truth, low > quantity.truth)
     return counts / trials
 

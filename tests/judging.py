@@ -19,7 +19,7 @@ from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows, Tables
 from validation.statistics.binning import Binning
-from validation.statistics.estimates import Resampled, resample
+from validation.statistics.resampling import Resampled, resample
 
 
 @cache

@@ -12,7 +12,7 @@ from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
 from validation.challenge.histograms import Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd
-from validation.statistics.estimates import separation
+from validation.statistics.resampling import separation
 
 Array = NDArray[np.float64]
 

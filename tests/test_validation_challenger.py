@@ -11,7 +11,8 @@ from judging import drawn
 from calopipe.verdict import ALIKE, summary_line
 from validation.judge.answers import Measurement
 from validation.judge.challenger import _decided, _Distance, against_incumbent
-from validation.statistics.estimates import Estimate, difference_of_means
+from validation.statistics.estimates import Estimate
+from validation.statistics.resampling import difference_of_means
 
 TOLERANCE = 0.1
 

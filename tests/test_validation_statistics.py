@@ -16,9 +16,9 @@ from scipy import stats
 
 from validation.judge.answers import Measurement, judge
 from validation.judge.criteria import _Bin
-from validation.statistics.estimates import (
+from validation.statistics.estimates import Estimate
+from validation.statistics.resampling import (
     Array,
-    Estimate,
     Pair,
     correlation_differences,
     correlations,
@@ -41,6 +41,36 @@ def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook(
     assert ratio.standard_error == pytest.approx(ratio.value * math.sqrt(parts), rel=0.12)
     assert difference.standard_error == pytest.approx(math.sqrt(4 / 5_000 + 9 / 2_500), rel=0.12)
     assert ratio.events == 2_500
+
+
+def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_means() -> None:
+    """Ratios are tried one by one: is the candidate's mean that many times the reference's, within its error?
+
+    Of well known means, of means that few showers make, and of a reference that may be zero, or also the candidate.
+    """
+    rng = np.random.default_rng(2)
+    tried = np.geomspace(0.01, 1e4, 20_000)
+    for first, second, ends in ((1, 1, 2), (0.05, 0.03, 2), (0.003, 0.5, 1), (0.003, 0.003, 0)):
+        sides = [rng.exponential(1, (n, 1)) * (rng.random((n, 1)) < p) for n, p in ((2_000, first), (1_500, second))]
+        (ratio,) = drawn(*sides).estimate(ratio_of_means("f"))
+        (a, b), (of_a, of_b) = ([side.mean() for side in sides], [side.var() / len(side) for side in sides])
+        factor = stats.t.ppf(1 - 0.01 / 2, 1_499)
+        held = tried[(b - tried * a) ** 2 <= factor**2 * (of_b + tried**2 * of_a)]
+        interval = ratio.interval(0.99)
+        assert (interval is None) == (ends == 0)
+        assert (held[-1] < tried[-1]) == (ends == 2)
+        if interval is not None:
+            assert interval[0] == pytest.approx(held[0], rel=0.1)
+            assert interval[1] == (pytest.approx(held[-1], rel=0.1) if ends == 2 else math.inf)
+
+
+def test_a_layer_that_few_showers_reach_does_not_reject_its_own_monte_carlo() -> None:
+    """One shower in a hundred, of widely different energies."""
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        sides = [np.exp(rng.normal(0, 1.8, (2_000, 1))) * (rng.random((2_000, 1)) < 0.01) for _ in range(2)]
+        estimates = tuple(drawn(*sides).estimate(ratio_of_means("f")))
+        assert judge(Measurement("m", "m", "", "", 1.0, 0.2, estimates, {"value": None}), 87).verdict != "fail"
 
 
 @pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])

@@ -11,7 +11,7 @@ import numpy as np
 
 from calopipe.showers.cells import Array, Geometry
 from calopipe.showers.challenge.highlevel import HighLevel, layers_with_angles
-from validation.statistics.estimates import separation
+from validation.statistics.resampling import separation
 
 # Of a cell in MeV: the readout threshold of datasets 2 and 3, 0.5 keV in silicon over its sampling fraction 0.033.
 _LEAST_OF_ELECTRONS, _LEAST_OF_ATLAS = 0.5e-3 / 0.033, 10.0

@@ -155,4 +155,4 @@ def _events_needed(measurement: Measurement, strict: float) -> int | None:
 def _reach(measurement: Measurement, estimate: Estimate) -> float:
     """How far the 95 % interval, or the value where there is none, reaches from the target, in tolerances."""
     ends = estimate.interval(LEVEL) or (estimate.value,)
-    return max((float(measurement.excess(end)) for end in ends if math.isfinite(end)), default=-math.inf)
+    return max((float(measurement.excess(end)) for end in ends if not math.isnan(end)), default=-math.inf)

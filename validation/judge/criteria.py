@@ -21,8 +21,10 @@ from validation.measure.edges import spectrum_labels, wide
 from validation.measure.observables import SCALARS, Columns, Observables, features, shares
 from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
 from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
-from validation.statistics.estimates import (
-    Estimate,
+from validation.statistics.estimates import Estimate
+from validation.statistics.expected import corrected_for_labels, pulls, responses
+from validation.statistics.neighbours import coverage
+from validation.statistics.resampling import (
     Features,
     Resampled,
     Statistic,
@@ -34,8 +36,6 @@ from validation.statistics.estimates import (
     separation_power,
     with_products,
 )
-from validation.statistics.expected import corrected_for_labels, pulls, responses
-from validation.statistics.neighbours import coverage
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,8 @@ def why_undecided(criterion: Mapping[str, Any], samples: str) -> str:
     """Why an inconclusive criterion does not fail, where it seems to, and what would decide it."""
     notes = []
     strict, interval, (low, high) = criterion["strict_interval"], criterion["interval"], criterion["tolerance"]
-    outside = interval and ((low is not None and interval[1] < low) or (high is not None and interval[0] > high))
+    least, most = interval or (None, None)
+    outside = (None not in (low, most) and most < low) or (None not in (high, least) and least > high)
     if criterion["verdict"] == "inconclusive" and outside:
         notes.append("outside, but the stricter interval is not" + (f": {span(strict)}" if strict else ""))
     needed = criterion["events_needed"]

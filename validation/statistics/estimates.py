@@ -1,33 +1,24 @@
-"""Statistics of two sets of showers. The event is what is resampled, never the cell or the hit."""
+"""Numbers measured on finite sets of showers, and the intervals that hold their truth."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
 from calopipe.showers.cells import Array
 
-Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
-Means = dict[str, Array]  # name -> (k,), or (resamples, k)
-
-BOOTSTRAP_RESAMPLES = 400  # a standard error to 3.5 %
-NULL_RESAMPLES = 200  # the mean of the null of S to a fourteenth of its spread
 LEAST_EVENTS = 10  # in either set, below which no interval is given: a resample often holds one shower only
-_NOTHING = 1e-9  # what a mean is compared with that is zero in the reference
-_CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
-    There is no interval where fewer than `least` events, or groups of them, were resampled.
+    There is no interval where fewer than `least` events, or groups of them, were resampled. A ratio has `parts`: the
+    variances of numerator and denominator, and their covariance, over the square of the denominator.
 
     A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
     `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
@@ -41,18 +32,21 @@ class Estimate:
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
     growth: float = 0.0
     least: int = LEAST_EVENTS
+    parts: Array | None = field(default=None, compare=False, repr=False)  # (3,)
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval at `level` by Student's distribution, or None where there is none.
 
         A separation power's lower end allows for the long tail of its null, a sum of squares: a gamma distribution.
         Its upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S
-        itself is too small where S came out low by chance.
+        itself is too small where S came out low by chance. A ratio's interval is Fieller's.
         """
         resampled = self.groups or self.events
         if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < self.least:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
+        if self.parts is not None and np.isfinite(self.parts).all():
+            return _ratios(self.value, self.parts, factor)
         below = factor * self.standard_error
         reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
@@ -73,217 +67,17 @@ class Estimate:
         return math.ceil(self.events / inverse) if inverse > 0 else None
 
 
-@dataclass(frozen=True)
-class Pair:
-    """The mean features of a reference and of a candidate, each name -> (k,) or (resamples, k)."""
+def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float] | None:
+    """The ratios of two means that differ from the measured `value` by at most `factor` standard errors (Fieller 1954).
 
-    reference: Means
-    candidate: Means
-
-
-Statistic = Callable[[Pair], Array]  # of means of shape (..., k)
-
-
-@dataclass(frozen=True)
-class Resampled:
-    """Means of the two sets as they are (`point`) and resampled.
-
-    `bootstrap`: each set with replacement. `null`: events dealt anew between the two sets, so that they differ by
-    chance alone. `halves`: two halves of the reference.
+    The error is that at the ratio in question: the one at `value` is too small where numerator and denominator are far
+    apart by chance, as in a layer that few showers reach. There is no upper end where the denominator may be zero.
     """
-
-    point: Pair
-    bootstrap: Pair
-    null: Pair
-    halves: Pair
-    events: tuple[int, int]  # in the reference and in the candidate
-    independent: int  # events that bootstrap resamples independently, in the smaller set
-
-    def estimate(self, statistic: Statistic) -> list[Estimate]:
-        """`statistic` (a function of means, shape (..., k)) with its bootstrap standard error, k estimates."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.atleast_1d(statistic(self.point))
-            replicates = statistic(self.bootstrap).reshape(-1, len(values))
-        return [
-            Estimate(float(value), float(error), self.independent, replicates=own)
-            for value, error, own in zip(values, _spread(replicates), replicates.T, strict=True)
-        ]
-
-    def separation(self, name: str) -> Estimate:
-        """S of the histograms `name`, less its mean under the null, with its standard error.
-
-        The bootstrap adds noise to noise, so its spread is too wide where S is near the null. The null's part of the
-        variance is kept; the rest, which is proportional to the true S, is scaled by the share of S above the null.
-        """
-        observed = separation_power(self.point, name)
-        null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
-        value = float(observed - null.mean())
-        null_variance = float(null.var(ddof=1))
-        growth = max(float(bootstrap.var(ddof=1)) - null_variance, 0.0) / float(observed) if observed > 0 else 0.0
-        error = math.sqrt(null_variance + growth * max(value, 0.0))
-        expected = float(null.mean()), math.sqrt(null_variance)
-        replicates = bootstrap - null.mean()
-        return Estimate(value, error, self.independent, expected, replicates=replicates, growth=growth)
-
-    def floors(self, statistic: Statistic, target: float) -> Array:
-        """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            away = statistic(self.halves) - target
-        return _spread(away, centred=False) * self.half_to_sample()
-
-    def half_to_sample(self) -> float:
-        """Turns the spread of a mean between halves of the reference into that between two sets of this size."""
-        reference, candidate = self.events
-        return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
-
-
-def resample(
-    tables: tuple[Any, Any, int], sides: Sequence[Callable[[Any], Features]], *, rng: np.random.Generator
-) -> Resampled:
-    """Average features over both sets as they are and over resampled ones, reading each event once.
-
-    `tables`: the reference, the candidate and `per_event`, as in `Compared`. The two `sides` are functions that make
-    features of some rows: the first of the reference's, the second of the candidate's. In paired sets the candidate
-    holds `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0.
-    The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
-    toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
-    """
-    reference, candidate, per_event = tables
-    events = len(reference), len(candidate)
-    sums = _Sums()
-    streams = rng.spawn(4)
-    for rows in _slices(events[0]):
-        n = rows.stop - rows.start
-        drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
-        if per_event:
-            player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
-            dealt, copies = player == 0, player[:, :, None] == np.arange(1, per_event + 1)
-            of_candidate = sides[1](candidate[rows.start * per_event : rows.stop * per_event])
-            of_event, null = np.repeat(drawn, per_event, axis=1), copies.reshape(NULL_RESAMPLES, -1)
-            sums.add("candidate", of_candidate, bootstrap=of_event, null=null)
-        else:
-            dealt = _coins(streams[2], n, events)
-        halves = streams[1].integers(0, 2, (NULL_RESAMPLES, n))
-        sums.add("reference", sides[0](reference[rows]), bootstrap=drawn, null=dealt, halves=halves)
-    for rows in _slices(0 if per_event else events[1]):
-        m = rows.stop - rows.start
-        drawn = streams[3].poisson(1.0, (BOOTSTRAP_RESAMPLES, m))
-        sums.add("candidate", sides[1](candidate[rows]), bootstrap=drawn, null=_coins(streams[2], m, events))
-
-    reference_sums, candidate_sums = sums["point", "reference"], sums["point", "candidate"]
-    chosen, half = sums["null", "reference"] + sums["null", "candidate"], sums["halves", "reference"]
-    return Resampled(
-        point=sums.means(reference_sums[0], candidate_sums[0]),
-        bootstrap=sums.means(sums["bootstrap", "reference"], sums["bootstrap", "candidate"]),
-        null=sums.means(chosen, reference_sums + candidate_sums - chosen),
-        halves=sums.means(half, reference_sums - half),
-        events=events,
-        independent=events[0] if per_event else min(events),
-    )
-
-
-def ratio_of_means(name: str) -> Statistic:
-    """Candidate over reference, a ratio for each column of the feature `name`: see `_ratio`."""
-    return lambda pair: _ratio(pair.candidate[name], pair.reference[name])
-
-
-def difference_of_means(name: str) -> Statistic:
-    """Candidate minus reference."""
-    return lambda pair: pair.candidate[name] - pair.reference[name]
-
-
-def ratio_of_widths(name: str) -> Statistic:
-    """Ratio of sigma/mean. The feature `name` has two columns, (value, its square); the answer has one.
-
-    Given the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself has dropped out.
-    """
-    return lambda pair: _ratio(relative_width(pair.candidate[name]), relative_width(pair.reference[name]))
-
-
-def _ratio(candidate: Array, reference: Array) -> Array:
-    """(..., k). Where the reference is zero in all resamples: 1 if the candidate is too, else out of all bounds."""
-    return np.where(np.atleast_2d(reference == 0).all(axis=0), 1 + candidate / _NOTHING, candidate / reference)
-
-
-def relative_width(moments: Array) -> Array:
-    """sigma/mean, (..., 1), from the first two moments (..., 2)."""
-    mean, square = moments[..., :1], moments[..., 1:]
-    return np.sqrt(np.maximum(square - mean**2, 0)) / mean
-
-
-def separation_power(pair: Pair, name: str) -> Array:
-    """`separation` of the features `name`, (...); 0 where one is empty."""
-    return np.nan_to_num(separation(pair.reference[name], pair.candidate[name]))
-
-
-def separation(first: Array, second: Array) -> Array:
-    """S = 1/2 sum (h1 - h2)^2 / (h1 + h2) of two normalised histograms (CaloChallenge, arXiv 2410.21611), (...).
-
-    Given are the counts, (..., bins). 0 where they agree, 1 where no bin is shared, NaN where one is empty.
-    """
-    h1, h2 = (side / np.where((sum_ := side.sum(axis=-1, keepdims=True)) > 0, sum_, np.nan) for side in (first, second))
-    return np.sum((h1 - h2) ** 2 / np.maximum(h1 + h2, 1e-300), axis=-1) / 2  # no 0 / 0 where both are empty
-
-
-def with_products(values: Array) -> Array:
-    """`values` (n, k) and the products of all pairs of its columns, (n, k + k (k + 1) / 2): see `correlations`."""
-    i, j = np.triu_indices(values.shape[1])
-    return np.concatenate([values, values[:, i] * values[:, j]], axis=1)
-
-
-def correlations(means: Array, columns: int) -> Array:
-    """Pearson's coefficients of each pair of `columns`, (..., pairs), from the means of `with_products`.
-
-    Pairs are in the order of `np.triu_indices(columns, 1)`. NaN where a column does not vary.
-    """
-    i, j = np.triu_indices(columns)
-    first, product = means[..., :columns], means[..., columns:]
-    covariance = product - first[..., i] * first[..., j]
-    sigma = np.sqrt(np.maximum(covariance[..., i == j], 0))
-    off = i != j
-    divisor = (sigma[..., i] * sigma[..., j])[..., off]
-    return covariance[..., off] / np.where(divisor > 1e-12, divisor, np.nan)
-
-
-def correlation_differences(name: str, columns: int) -> Statistic:
-    """Candidate's coefficients minus the reference's, one a pair of columns."""
-    return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
-
-
-class _Sums(dict[tuple[str, str], Array]):
-    """Weighted sums of features by kind of draw and side, (resamples, columns + 1): the last sums the weights."""
-
-    def add(self, side: str, features: Features, **weights: npt.NDArray[Any]) -> None:
-        """Add features (events, k) with the `weights` (resamples, events) of each kind, and as they are ("point")."""
-        self._widths = {name: values.shape[1] for name, values in features.items()}
-        columns = np.concatenate(list(features.values()), axis=1)
-        for kind, drawn in {"point": np.ones((1, len(columns))), **weights}.items():
-            floats = drawn.astype(np.float64, copy=False)
-            more = np.column_stack([floats @ columns, floats.sum(axis=1)])
-            self[kind, side] = self.get((kind, side), 0.0) + more
-
-    def means(self, reference: Array, candidate: Array) -> Pair:
-        """By name, of sums (..., columns + 1); NaN where the weights sum to zero."""
-        places = np.cumsum(list(self._widths.values()))[:-1]
-        sides = (
-            sums[..., :-1] / np.where(sums[..., -1:] > 0, sums[..., -1:], np.nan) for sums in (reference, candidate)
-        )
-        return Pair(*(dict(zip(self._widths, np.split(means, places, axis=-1), strict=True)) for means in sides))
-
-
-def _slices(events: int) -> Iterator[slice]:
-    """Stretches of so many events, of which the features are held at once."""
-    return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
-
-
-def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Which of the showers play the reference, (resamples, showers), in the ratio of the two sets."""
-    return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
-
-
-def _spread(values: Array, centred: bool = True) -> Array:
-    """Standard deviation down the first axis, or root mean square; NaN for a column that is not finite throughout."""
-    finite = np.isfinite(values).all(axis=0)
-    known = np.where(finite, values, 0.0)
-    spread = known.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(known**2, axis=0))
-    return np.where(finite, spread, np.nan)
+    numerator, denominator, covariance = (factor**2 * float(part) for part in parts)
+    square, middle, rest = 1 - denominator, value - covariance, value**2 - numerator
+    within = middle**2 - square * rest
+    if square <= 0:
+        lower = (middle - math.sqrt(within)) / square if within > 0 and square < 0 else math.inf
+        return (lower, math.inf) if lower <= value else None
+    reach = math.sqrt(max(within, 0.0))
+    return (middle - reach) / square, (middle + reach) / square

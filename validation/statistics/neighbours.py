@@ -11,7 +11,8 @@ from scipy.spatial.distance import cdist
 from sklearn.metrics import pairwise_distances_argmin_min
 
 from calopipe.showers.cells import Array, FloatArray
-from validation.statistics.estimates import BOOTSTRAP_RESAMPLES, Estimate
+from validation.statistics.estimates import Estimate
+from validation.statistics.resampling import BOOTSTRAP_RESAMPLES
 
 NEIGHBOURS = 5  # as Naeem et al. advise
 LEAST_BLOCKS = 10  # below which the spread over blocks says little, and no error is given
