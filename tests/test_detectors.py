@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from calorimeters.draw import write
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
@@ -38,6 +39,13 @@ _PUBLISHED = {
     "calochallenge-2": (dict.fromkeys(range(45), (16, _RINGS_2)), 6480),
     "calochallenge-3": (dict.fromkeys(range(45), (50, _RINGS_3)), 40500),
 }
+
+
+def test_calorimeters_drawn_at_random_are_read_and_stop_showers(tmp_path: Path) -> None:
+    write(tmp_path, 30, 5)
+    for number in range(1, 31):
+        geometry = _geometry(str(tmp_path / f"drawn-{number}.toml"))
+        assert 16 < geometry.x0_per_layer * geometry.shape[2] < 33
 
 
 def _geometry(text: str) -> Geometry:

@@ -40,7 +40,6 @@ import geant4_pybind as g4  # noqa: E402  it reads the variables
 _LIBRARY = ctypes.CDLL(g4.__file__, mode=ctypes.RTLD_GLOBAL)
 # Others are G4_ and the symbol.
 _MATERIALS = {"polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "LKr": "G4_lKr", "PbWO4": "G4_PbWO4"}
-_FOLDER = Path(__file__).parent
 _kept: list[Any] = []  # what Geant4 holds by address alone
 
 
@@ -248,10 +247,10 @@ class Actions(g4.G4VUserActionInitialization):
         self.SetUserAction(self._readout)
 
 
-def simulate(name: str, showers: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def simulate(folder: Path, name: str, showers: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Cells (N, x, y, layer) in MeV and labels (N, 4): energy in GeV, theta and phi in rad, PDG code."""
-    beam = tomllib.loads((_FOLDER / "bench.toml").read_text())[name]
-    sections = tomllib.loads((_FOLDER / f"{name}.toml").read_text())["layers"]
+    beam = tomllib.loads((folder / "bench.toml").read_text())[name]
+    sections = tomllib.loads((folder / f"{name}.toml").read_text())["layers"]
     manager = g4.G4RunManagerFactory.CreateRunManager(g4.G4RunManagerType.Serial)
     calorimeter, physics = Calorimeter(sections), PhysicsList()
     manager.SetUserInitialization(calorimeter)
@@ -269,11 +268,13 @@ def simulate(name: str, showers: int, seed: int) -> tuple[np.ndarray, np.ndarray
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("name", help="of the calorimeter in bench.toml")
+    command.add_argument("--calorimeters", type=Path, default=Path(__file__).parent, metavar="DIR",
+                         help="of bench.toml and NAME.toml (beside this program)")  # fmt: skip
     command.add_argument("output", type=Path, metavar="OUT.h5")
     command.add_argument("--showers", type=int, default=1000)
     command.add_argument("--seed", type=int, required=True)
     options = command.parse_args()
-    cells, labels = simulate(options.name, options.showers, options.seed)
+    cells, labels = simulate(options.calorimeters, options.name, options.showers, options.seed)
     part = options.output.with_suffix(".part")
     with h5py.File(part, "w") as file:
         file.create_dataset(
