@@ -1,10 +1,12 @@
 """Does the verdict have power? How often it accepts independent Monte Carlo, and rejects showers with a planted fault.
 
     python benchmarks/power.py --input 'data/geant4/*.h5' [--splits 20] [--events 3500 7000] [--cache DIR] [--quick]
+    python benchmarks/power.py --input 'DIR/*.h5' --geometry FILE.toml --only independent [--events 2000]
 
 Each fault is planted once in the cells, or labels, of all showers. A split then deals the showers anew between the
 two sets, so that no shower is in both: the reference is left as it is, the candidate has the fault. The answer is the
-verdict's own, with its criteria and hard failures. Prints a Markdown table.
+verdict's own, with its criteria and hard failures. Prints a Markdown table. The faults are made for the sample's
+calorimeter; independent Monte Carlo may be of any.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ from faults import FAULTS, INDEPENDENT, Fault, Planted, Rows, unchanged
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.grade import load_grade
-from calopipe.showers.cells import REFERENCE_GEOMETRY
+from calopipe.labels import PARTICLE, PHI
+from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
+from calopipe.showers.selection import Selection
 from validation.compare import Judgement
 from validation.measure.edges import SPECTRUM_EDGES
 from validation.measure.observables import SCALARS, Observables, observe
@@ -39,9 +43,10 @@ _SHOWN = 4  # of the criteria of a row, those that answered most often
 
 @dataclass(frozen=True)
 class Sample:
-    """The observables of showers and the digests of their cells, a row a shower."""
+    """The observables of showers and the digests of their cells, a row a shower, and the calorimeter."""
 
     observables: Observables
+    geometry: Geometry
     digests: npt.NDArray[np.uint64]
 
     def __len__(self) -> int:
@@ -61,25 +66,27 @@ class Outcome:
     undecided: frozenset[str]
 
 
-def sample_of(paths: Sequence[Path], planted: Planted, cache: Path | None) -> Sample:
+def sample_of(paths: Sequence[Path], geometry: str, planted: Planted, cache: Path | None) -> Sample:
     """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`.
 
     A fault of another text, and other observables, are measured anew.
     """
     measures = [*SCALARS], [*SPECTRUM_EDGES]
-    made_by = storage.fingerprint([inspect.getsource(planted), *measures])[:12]
+    files = open_all(paths, Selection(geometry=geometry))
+    made_by = storage.fingerprint([inspect.getsource(planted), geometry, *measures])[:12]
     kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}_{made_by}.npz"
     names = [field.name for field in fields(Observables)]
     if kept is not None and kept.exists():
         with np.load(kept) as stored:
-            return Sample(Observables(*(stored[name] for name in names)), stored["digests"])
+            return Sample(Observables(*(stored[name] for name in names)), files[0].geometry, stored["digests"])
     parts, hashes = [], []
-    for number, file in enumerate(open_all(paths)):
+    for number, file in enumerate(files):
         showers = planted(file.read(), np.random.default_rng(number))
         hits = Hits.of(showers.cells)
-        parts.append(observe(hits, showers.energy_gev, showers.theta_rad, file.geometry))
+        more = {"particle": showers.more.get(PARTICLE), "phi_rad": showers.more.get(PHI)}
+        parts.append(observe(hits, showers.energy_gev, showers.theta_rad, file.geometry, **more))
         hashes.append(hits.digests())
-    sample = Sample(Observables.joined(parts), np.concatenate(hashes))
+    sample = Sample(Observables.joined(parts), files[0].geometry, np.concatenate(hashes))
     if kept is not None:
         np.savez(kept, digests=sample.digests, **{name: getattr(sample.observables, name) for name in names})
     return sample
@@ -105,7 +112,7 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
         reference, candidate = order[:events], fault.rows(order[events : 2 * events])
         sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
         smallest = min(len(each.table) for each in sets)
-        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, smallest, REFERENCE_GEOMETRY)
+        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, smallest, sound.geometry)
         yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=load_grade(grade), seed=split))
 
 
@@ -125,6 +132,7 @@ def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("--input", nargs="+", default=["data/geant4/*.h5"], metavar="GLOB")
+    command.add_argument("--geometry", default="", help="of the files, if they do not say")
     command.add_argument("--splits", type=int, default=20, metavar="N", help="of the showers (default %(default)s)")
     command.add_argument("--events", type=int, nargs="+", default=[3_500, 7_000], metavar="N", help="in each set")
     command.add_argument("--only", nargs="+", metavar="NAME", help="faults whose names begin so (default: all)")
@@ -132,7 +140,7 @@ def main() -> None:
     command.add_argument("--quick", action="store_true", help="two splits of all the showers of the first two files")
     options = command.parse_args()
     paths = [Path(str(path)) for path in storage.expand(options.input)][: 2 if options.quick else None]
-    sound = sample_of(paths, unchanged, options.cache)
+    sound = sample_of(paths, options.geometry, unchanged, options.cache)
     splits, sizes = (2, [len(sound) // 2]) if options.quick else (options.splits, options.events)
     if max(sizes) > len(sound) // 2:
         raise InputError(f"--events {max(sizes)}: two such sets need more than the {len(sound)} showers given")
@@ -144,7 +152,7 @@ def main() -> None:
     for fault, grade in cases:
         if options.only and not fault.name.startswith(tuple(options.only)):
             continue
-        faulty = sample_of(paths, fault.planted, options.cache)
+        faulty = sample_of(paths, options.geometry, fault.planted, options.cache)
         for events in sizes:
             start = time.perf_counter()
             found = list(outcomes(sound, faulty, fault, grade=grade, events=events, splits=splits))
