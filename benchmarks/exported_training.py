@@ -156,7 +156,7 @@ def models(dataset: Path, config: FitConfig, results: Sequence[Path], output: Pa
         step = int(found.pop("step"))
         state |= found | {weight: found[average] for weight, average in places.items()} | {"step": np.int64(step)}
         request = folder.request_fingerprint(manifest, own, None)
-        folder.begin(place, request, overwrite=True, noted={"config": own.to_json(), "dataset": manifest.fingerprint})
+        folder.begin(place, request, folder.noted(manifest.fingerprint, own, None), overwrite=True)
         write_seen(place, seen_after(dataset, manifest, None, None))
         checkpoints = Checkpoints(place / folder.CHECKPOINTS, request=request, kept=1)
         checkpoints.save(state, step=step, facts={"replicas": 1, "seconds": 0.0})

@@ -3,9 +3,11 @@
     python benchmarks/intervals.py [--trials 1000] [--events 200 1000 3500] [--quick]
 
 Every quantity is of a form with a known truth, and differs between the two sets unless its name says null. Events are
-unpaired; or paired, with partners that share four fifths of their variance; or paired with three candidates an event.
+unpaired, also with a fifth as many candidates; or paired, with partners that share four fifths of their variance; or
+paired with three candidates an event.
 Prints a Markdown table, a column for each number of events: how often an interval holds the truth, and in brackets
-how often all of it lies below and above the truth. With 1,000 trials a share of 95 % is known to 0.7 %.
+how often all of it lies below and above the truth, and how often there is none. With 1,000 trials a share of 95 % is
+known to 0.7 %.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from validation.statistics.resampling import (
 )
 
 _SHARED = 0.8  # of the variance of partners: what energy and angle explain of the hits
-_SCALE, _OFFSET = 1.05, 0.1  # the candidate's x is 1.05 x + 0.1 times the mean of x
+_SCALE, _OFFSET = 1.05, 0.1  # the candidate's x is 1.05 x + 0.1 times the mean of x, but in the late layer 1.15 x
 _HITS, _HITS_SPREAD = 600.0, 0.3  # Poisson numbers about 600 exp(0.3 z): a skewness of 1; Geant4's sample has none
 _BINS = 16  # what 7,000 showers a side have
 _SLOPE = 0.3  # of the density 1 + slope (2 u - 1) of the candidate, where that of the reference is 1: S = 0.0075
@@ -45,7 +47,10 @@ _ENTRIES = 20  # of an event whose entries follow one of two densities, 1 - or +
 _CORRELATIONS = ((0.6, 0.5), (0.95, 0.93))  # of the reference and of the candidate
 _REACHED, _REACHED_SPREAD = 0.02, 1.2  # share of events that reach a late layer; spread of their energies' logarithms
 _COLUMNS = 16  # of normal numbers an event, what `features` uses
-_PAIRINGS = {0: "unpaired", 1: "paired", 3: "paired, 3 an event"}
+_PAIRINGS = {  # showers of the candidate for each event, and their number over that of the events
+    "unpaired": (0, 1.0), "unpaired, a fifth as many candidates": (0, 0.2),
+    "paired": (1, 1.0), "paired, 3 an event": (3, 3.0),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class Law:
     draw: Callable[[Array, np.random.Generator], Array]
     mean: float
     sigma: float
+    scale: float = _SCALE
+    offset: float = _OFFSET
 
 
 def _hits(z: Array, rng: np.random.Generator) -> Array:
@@ -71,7 +78,9 @@ LAWS = {
     "normal": Law(lambda z, _: 10 + z, 10.0, 1.0),
     "exponential": Law(lambda z, _: -special.log_ndtr(-z), 1.0, 1.0),
     "hits": Law(_hits, _HITS_MEAN, math.sqrt(_HITS_MEAN + _HITS_MEAN**2 * math.expm1(_HITS_SPREAD**2))),
-    "late layer": Law(_late_layer, _LATE_MEAN, math.sqrt(_REACHED * math.exp(2 * _REACHED_SPREAD**2) - _LATE_MEAN**2)),
+    "late layer": Law(
+        _late_layer, _LATE_MEAN, math.sqrt(_REACHED * math.exp(2 * _REACHED_SPREAD**2) - _LATE_MEAN**2), 1.15, 0.0
+    ),
 }
 
 
@@ -88,7 +97,7 @@ def quantities() -> list[Quantity]:
     """Everything that is looked at, in the order of the table."""
     found = []
     for name, law in LAWS.items():
-        mean, sigma = (_SCALE + _OFFSET) * law.mean, _SCALE * law.sigma
+        mean, sigma = (law.scale + law.offset) * law.mean, law.scale * law.sigma
         width = (sigma / mean) / (law.sigma / law.mean)
         found += [
             Quantity(f"ratio of means, {name}", mean / law.mean, _first(ratio_of_means(name))),
@@ -113,9 +122,9 @@ def _first(statistic: Callable[..., Array]) -> Callable[[Resampled], Estimate]:
     return lambda drawn: drawn.estimate(statistic)[0]
 
 
-def normals(rng: np.random.Generator, events: int, per_event: int, columns: int) -> tuple[Array, Array]:
+def normals(rng: np.random.Generator, events: int, pairing: tuple[int, float], columns: int) -> tuple[Array, Array]:
     """Standard normal numbers of both sets, (n, columns) and (m, columns), partners correlated."""
-    candidates = events * max(per_event, 1)
+    per_event, candidates = pairing[0], round(events * pairing[1])
     mine, theirs = rng.standard_normal((events, columns)), rng.standard_normal((candidates, columns))
     if not per_event:
         return mine, theirs
@@ -130,7 +139,7 @@ def features(z: Array, *, candidate: bool, rng: np.random.Generator) -> Features
     found: dict[str, Array] = {}
     for name, law in LAWS.items():
         x = law.draw(next(column), rng)
-        x = _SCALE * x + _OFFSET * law.mean if candidate else x
+        x = law.scale * x + law.offset * law.mean if candidate else x
         found[name] = np.stack([x, x**2], axis=1)
     for name in ("normal", "exponential"):
         for both in _CORRELATIONS:
@@ -162,18 +171,23 @@ def _one_hot(u: Array) -> Array:
     return np.eye(_BINS)[np.minimum((u * _BINS).astype(int), _BINS - 1)]
 
 
-def coverage(chosen: Sequence[Quantity], *, events: int, per_event: int, trials: int) -> Array:
-    """How often, of `trials`, an interval holds the truth, lies below it, and lies above it, (quantities, 3)."""
-    counts = np.zeros((len(chosen), 3))
+def coverage(chosen: Sequence[Quantity], *, events: int, pairing: tuple[int, float], trials: int) -> Array:
+    """How often, of `trials`, an interval holds the truth, lies below it, lies above it, and is none, (quantities, 4).
+
+    One that is none excludes nothing, and counts as one that holds the truth too.
+    """
+    counts = np.zeros((len(chosen), 4))
     for trial in range(trials):
-        rng = np.random.default_rng([trial, events, per_event])
-        mine, theirs = normals(rng, events, per_event, _COLUMNS)
+        rng = np.random.default_rng([trial, events, pairing[0]])
+        mine, theirs = normals(rng, events, pairing, _COLUMNS)
         sets = features(mine, candidate=False, rng=rng), features(theirs, candidate=True, rng=rng)
-        rows = np.arange(len(mine)), np.arange(len(theirs)), per_event
+        rows = np.arange(len(mine)), np.arange(len(theirs)), pairing[0]
         drawn = resample(rows, [partial(_rows, each) for each in sets], rng=rng)
         for row, quantity in enumerate(chosen):
-            low, high = quantity.estimate(drawn).interval(0.95) or (-math.inf, math.inf)  # none excludes nothing
-            counts[row] += (low <= quantity.truth <= high, high < quantity.truth, low > quantity.truth)
+            interval = quantity.estimate(drawn).interval(0.95)
+            low, high = interval or (-math.inf, math.inf)
+            truth = quantity.truth
+            counts[row] += (low <= truth <= high, high < truth, low > truth, interval is None)
     return counts / trials
 
 
@@ -192,15 +206,18 @@ def main() -> None:
     print(
         f"| events are | quantity | {' | '.join(f'{events:,}' for events in sizes)} |\n|---|---|{'---|' * len(sizes)}"
     )
-    for per_event, pairing in _PAIRINGS.items():
+    for name, pairing in _PAIRINGS.items():
         columns = []
         for events in sizes:
             start = time.perf_counter()
-            columns.append(coverage(chosen, events=events, per_event=per_event, trials=trials))
-            print(f"{pairing}, {events}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
+            columns.append(coverage(chosen, events=events, pairing=pairing, trials=trials))
+            print(f"{name}, {events}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
         for quantity, found in zip(chosen, np.stack(columns, axis=1), strict=True):
-            cells = [f"{100 * holds:.1f} % ({100 * under:.1f}, {100 * over:.1f})" for holds, under, over in found]
-            print(f"| {pairing} | {quantity.name} | {' | '.join(cells)} |", flush=True)
+            cells = [
+                f"{100 * holds:.1f} % ({100 * under:.1f}, {100 * over:.1f}{f', none {100 * none:.1f}' * (none > 0)})"
+                for holds, under, over, none in found
+            ]
+            print(f"| {name} | {quantity.name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

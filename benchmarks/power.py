@@ -69,11 +69,13 @@ class Outcome:
 def sample_of(paths: Sequence[Path], geometry: str, planted: Planted, cache: Path | None) -> Sample:
     """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`.
 
-    A fault of another text, and other observables, are measured anew.
+    A fault of another text, other files and other observables are measured anew.
     """
     measures = [*SCALARS], [*SPECTRUM_EDGES]
     files = open_all(paths, Selection(geometry=geometry))
-    made_by = storage.fingerprint([inspect.getsource(planted), geometry, *measures])[:12]
+    made_by = storage.fingerprint(
+        [inspect.getsource(planted), files[0].geometry.to_json(), *(file.sha256 for file in files), *measures]
+    )[:12]
     kept = None if cache is None else cache / f"{planted.__name__}_{len(paths)}_{made_by}.npz"
     names = [field.name for field in fields(Observables)]
     if kept is not None and kept.exists():

@@ -439,6 +439,11 @@ def test_the_distances_of_unpaired_halves_are_not_set_beside_paired_ones() -> No
             "outside, but the stricter interval is not: 0.99 to 1.01",
         ),
         ({"interval": [0.9, 0.99]}, ""),
+        ({"interval": [0.9, None]}, ""),
+        (
+            {"interval": [1.1, None], "strict_interval": [0.9, None]},
+            "outside, but the stricter interval is not: at least 0.9",
+        ),
         ({"interval": [1.005, 1.2]}, ""),
         ({"interval": [1.1, 1.2], "strict_interval": None}, "outside, but the stricter interval is not"),
         ({"interval": [1.1, 1.2], "verdict": "fail"}, ""),

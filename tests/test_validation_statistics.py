@@ -43,34 +43,72 @@ def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook(
     assert ratio.events == 2_500
 
 
-def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_means() -> None:
-    """Ratios are tried one by one: is the candidate's mean that many times the reference's, within its error?
+def reached(events: int, share: float, spread: float, columns: int = 1, seed: int = 0) -> Array:
+    """Energies of a layer that a share of the showers reaches, (events, columns); `spread` is of their logarithms."""
+    rng = np.random.default_rng((seed, events))
+    return np.exp(rng.normal(0, spread, (events, columns))) * (rng.random((events, columns)) < share)
 
-    Of well known means, of means that few showers make, and of a reference that may be zero, or also the candidate.
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "ends"),
+    [((2_000, 1), (1_500, 1), 2), ((2_000, 0.05), (1_500, 0.03), 2), ((1_000, 0.05), (5_000, 0.04), 2),
+     ((2_000, 0.003), (1_500, 0.5), 1), ((2_000, 0.003), (1_500, 0.003), 0)],
+)  # fmt: skip
+def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_means(
+    reference: tuple[int, float], candidate: tuple[int, float], ends: int
+) -> None:
+    """Ratios are tried one by one: is the candidate's mean so many times the reference's, within its error?
+
+    The error is as measured, or as it is if the other set tells the spread of the events of each.
     """
-    rng = np.random.default_rng(2)
-    tried = np.geomspace(0.01, 1e4, 20_000)
-    for first, second, ends in ((1, 1, 2), (0.05, 0.03, 2), (0.003, 0.5, 1), (0.003, 0.003, 0)):
-        sides = [rng.exponential(1, (n, 1)) * (rng.random((n, 1)) < p) for n, p in ((2_000, first), (1_500, second))]
-        (ratio,) = drawn(*sides).estimate(ratio_of_means("f"))
-        (a, b), (of_a, of_b) = ([side.mean() for side in sides], [side.var() / len(side) for side in sides])
-        factor = stats.t.ppf(1 - 0.01 / 2, 1_499)
-        held = tried[(b - tried * a) ** 2 <= factor**2 * (of_b + tried**2 * of_a)]
-        interval = ratio.interval(0.99)
-        assert (interval is None) == (ends == 0)
-        assert (held[-1] < tried[-1]) == (ends == 2)
-        if interval is not None:
-            assert interval[0] == pytest.approx(held[0], rel=0.1)
-            assert interval[1] == (pytest.approx(held[-1], rel=0.1) if ends == 2 else math.inf)
+    sets = [reached(*side, spread=0.7) for side in (reference, candidate)]
+    (a, b), (of_a, of_b) = ([side.mean() for side in sets], [side.var() for side in sets])
+    (n, m), tried = (len(side) for side in sets), np.geomspace(0.01, 1e4, 20_000)
+    factor = stats.t.ppf(1 - 0.01 / 2, min(n, m) - 1)
+    errors = (of_b / m + tried**2 * of_a / n, of_b / n + tried**2 * of_a / m)
+    held = tried[np.any([(b - tried * a) ** 2 <= factor**2 * error for error in errors], axis=0)]
+    (ratio,) = drawn(*sets).estimate(ratio_of_means("f"))
+    interval = ratio.interval(0.99)
+    assert sum([held[0] > tried[0], held[-1] < tried[-1]]) == ends
+    assert (interval is None) == (ends == 0)
+    if interval is not None:
+        assert interval[0] == pytest.approx(held[0], rel=0.1)
+        assert interval[1] == (pytest.approx(held[-1], rel=0.1) if ends == 2 else math.inf)
 
 
-def test_a_layer_that_few_showers_reach_does_not_reject_its_own_monte_carlo() -> None:
-    """One shower in a hundred, of widely different energies."""
-    rng = np.random.default_rng(3)
-    for _ in range(100):
-        sides = [np.exp(rng.normal(0, 1.8, (2_000, 1))) * (rng.random((2_000, 1)) < 0.01) for _ in range(2)]
-        estimates = tuple(drawn(*sides).estimate(ratio_of_means("f")))
-        assert judge(Measurement("m", "m", "", "", 1.0, 0.2, estimates, {"value": None}), 87).verdict != "fail"
+def answers(reference: Array, candidate: Array) -> list[str]:
+    """Of a criterion for each column, of which there are 87 in all."""
+    estimates = drawn(reference, candidate).estimate(ratio_of_means("f"))
+    return [judge(Measurement("m", "m", "", "", 1.0, 0.2, (each,), {"value": None}), 87).verdict for each in estimates]
+
+
+@pytest.mark.parametrize("events", [(2_000, 2_000), (10_000, 500), (500, 10_000)])
+@pytest.mark.parametrize(("share", "spread"), [(0.002, 0.5), (0.01, 1.8)])
+def test_a_layer_that_few_showers_reach_rejects_none_of_its_own_monte_carlo(
+    events: tuple[int, int], share: float, spread: float
+) -> None:
+    sets = [reached(count, share, spread, columns=100, seed=seed) for seed, count in enumerate(events)]
+    assert "fail" not in answers(*sets)
+
+
+@pytest.mark.parametrize(("reference", "candidate"), [(2, 400), (0, 60), (60, 0), (400, 150)])
+def test_an_excess_or_a_deficit_in_a_layer_that_few_showers_reach_fails(reference: int, candidate: int) -> None:
+    """Of 2,000 showers a side, so many reach it, of much the same energy."""
+    sets = [reached(2_000, 1, 0.3, seed=seed) for seed in (0, 1)]
+    for side, count in zip(sets, (reference, candidate), strict=True):
+        side[count:] = 0
+    assert answers(*sets) == ["fail"]
+
+
+def test_the_events_that_resolve_a_ratio_end_its_interval_at_the_tolerance() -> None:
+    (few,) = drawn(reached(2_000, 0.03, 0.5), reached(2_000, 0.02, 0.5, seed=1)).estimate(ratio_of_means("f"))
+    more = few.events_to_resolve(0.8, 0.95)
+    assert more is not None
+    assert few.value < 0.8
+    assert few.parts is not None
+    ends = replace(few, events=more, parts=few.parts * few.events / more).interval(0.95)
+    assert ends is not None
+    assert ends[1] == pytest.approx(0.8, rel=1e-3)
 
 
 @pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])
@@ -199,6 +237,17 @@ def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
     ]
 
 
+def test_a_layer_that_monte_carlo_never_reaches_has_a_criterion() -> None:
+    energies = np.random.default_rng(19).gamma(50, [[1.0, 0.0, 0.0]], (500, 3))
+    tables = energies, energies + [0, 0, 1] * (np.arange(500) < 100)[:, None], 0
+    resampled = resample(tables, [lambda rows: {"layers": rows}] * 2, rng=np.random.default_rng(0))
+    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
+    assert [(each.name, judge(each, 80).verdict) for each in found] == [
+        ("Mean energy, layer 0", "pass"),
+        ("Mean energy, tail, layer 2", "fail"),
+    ]
+
+
 def test_a_ratio_over_what_some_resamples_have_none_of_has_no_error() -> None:
     reference = np.zeros((20, 1))
     reference[0] = 1.0
@@ -239,16 +288,16 @@ def test_a_correlation_has_an_error_from_a_hundred_showers_a_side(events: tuple[
     values = [with_products(np.random.default_rng(seed).normal(size=(n, 2))) for seed, n in enumerate(events)]
     found = _Bin("all", {"correlation": 0.1}, drawn(*values))
     (estimate,) = found.worst("", "correlation", correlation_differences("f", 2), ["a and b"], target=0.0).estimates
-    assert math.isfinite(estimate.standard_error) == (min(events) == 100)
+    assert (estimate.interval(0.95) is not None) == (min(events) == 100)
 
 
 def test_the_events_that_resolve_a_gap() -> None:
-    assert Estimate(1.0, 0.1, 100).events_to_resolve(0.098, 0.95) == 400  # of 399.98
-    assert Estimate(1.0, 0.1, 100, null=(0.1, 0.1)).events_to_resolve(0.098, 0.95) == pytest.approx(200, abs=2)
+    assert Estimate(1.0, 0.1, 100).events_to_resolve(1.098, 0.95) == 400  # of 399.98
+    assert Estimate(1.0, 0.1, 100, null=(0.1, 0.1)).events_to_resolve(1.098, 0.95) == pytest.approx(200, abs=2)
     for unknown in (math.nan, 0.0):
-        assert Estimate(1.0, unknown, 100).events_to_resolve(0.1, 0.95) is None
-    for gap in (math.nan, -0.1, 0.0):
-        assert Estimate(1.0, 0.1, 100).events_to_resolve(gap, 0.95) is None
+        assert Estimate(1.0, unknown, 100).events_to_resolve(1.1, 0.95) is None
+    for bound in (math.nan, 1.0):
+        assert Estimate(1.0, 0.1, 100).events_to_resolve(bound, 0.95) is None
 
 
 def test_the_events_that_resolve_a_gap_heed_the_growth_of_the_error() -> None:
@@ -285,10 +334,10 @@ def test_the_same_seed_gives_the_same_answer() -> None:
 EVENTS, TRIALS = 200, 100
 
 
-@pytest.mark.parametrize("per_event", [0, 3])
-def test_intervals_hold_the_truth_as_often_as_they_say(per_event: int) -> None:
+@pytest.mark.parametrize("pairing", [(0, 1.0), (3, 3.0)])
+def test_intervals_hold_the_truth_as_often_as_they_say(pairing: tuple[int, float]) -> None:
     asked = quantities()
-    holds = TRIALS * coverage(asked, events=EVENTS, per_event=per_event, trials=TRIALS)[:, 0]
+    holds = TRIALS * coverage(asked, events=EVENTS, pairing=pairing, trials=TRIALS)[:, 0]
     # False alarms: with a coverage of 91 % or more, less than 1e-3 for the numbers of both pairings together.
     fewest = stats.binom.ppf(2e-5, TRIALS, 0.91)
     assert {quantity.name: count for quantity, count in zip(asked, holds, strict=True) if count < fewest} == {}

@@ -35,6 +35,7 @@ CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
 _TRAINING_FORM = Form("calopipe.training", _FORM.version)
 _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
+_FILE = "model_file"  # in a config: the SHA-256 of the user's file that states the model
 _OBJECTS = ("config", "geometry", "valid_range", *_AS_THEY_ARE[1:])  # fields that are objects in JSON
 
 
@@ -74,7 +75,7 @@ class Card:
 
     @property
     def _weights_and_code(self) -> dict[str, str]:
-        file = self.config.to_json().get("model_file")
+        file = self.config.to_json().get(_FILE)
         return self.weights | ({source.NAME: file} if file else {})
 
     def fingerprint(self) -> str:
@@ -127,10 +128,17 @@ def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | N
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two trainings, of which this is `noted`."""
-    changes = ["other data"] if before["dataset"] != now["dataset"] else []
-    old, new = (each["config"] | {"warm_start": each["warm_start"]} for each in (before, now))
-    names = (name for name in new | old if old.get(name) != new.get(name))
-    return changes + [f"{name} {old.get(name)} is now {new.get(name)}" for name in names]
+    old, new = before["config"], now["config"]
+    names = ["model"] if old["model"] != new["model"] else (new | old).keys() - {_FILE}
+    differs = {
+        "other data": before["dataset"] != now["dataset"],
+        "other weights to begin with": before["warm_start"] != now["warm_start"],
+        "another --model-file": old.get(_FILE) != new.get(_FILE),
+    }
+    settings = [
+        f"{name} {old.get(name)} is now {new.get(name)}" for name in sorted(names) if old.get(name) != new.get(name)
+    ]
+    return [change for change, true in differs.items() if true] + settings
 
 
 def read_card(folder: Location) -> Card:
@@ -181,7 +189,7 @@ def run_file(folder: Path, config: Mapping[str, Any]) -> None:
 
     Not that of a folder on gs://, where others may have put it: there it must have been given, and have run.
     """
-    sha256 = config.get("model_file")
+    sha256 = config.get(_FILE)
     if not sha256 or address(folder).startswith("gs:"):
         return
     file = ModelFile.read(folder / source.NAME)
@@ -208,8 +216,8 @@ def is_of(folder: Path, request: str) -> bool:
     return _TRAINING_FORM.standing(folder / TRAINING, request) is not None
 
 
-def begin(folder: Path, request: str, noted: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Make `folder` ready for the training that `request` names, and write down what is `noted` of it.
+def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Make `folder` ready for the training that `request` names, and write down what is `noted` `about` it.
 
     What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
     `overwrite` says so, and is an error otherwise.
@@ -220,9 +228,9 @@ def begin(folder: Path, request: str, noted: Mapping[str, Any], *, overwrite: bo
     if path.is_file() and not is_of(folder, request):
         if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
             changes = []
-            with suppress(DocumentError):  # of another version
-                changes = _changes(training_in(folder), noted)
-            changed = "; ".join(changes) or "calopipe is of another version now"
+            with suppress(DocumentError, KeyError):  # what another version wrote
+                changes = _changes(training_in(folder), about)
+            changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
             raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
@@ -232,7 +240,7 @@ def begin(folder: Path, request: str, noted: Mapping[str, Any], *, overwrite: bo
         storage.remove(folder / HISTORY)
         storage.remove(folder / source.NAME)
         storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
-    _TRAINING_FORM.write(path, {"request": request, **noted})
+    _TRAINING_FORM.write(path, {"request": request, **about})
 
 
 def training_in(folder: Path) -> dict[str, Any]:

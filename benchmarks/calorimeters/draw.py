@@ -3,10 +3,10 @@
     python benchmarks/calorimeters/draw.py DIR [--number 8] [--seed 1]
 
 Writes `DIR/drawn-1.toml` and so on, and their beams, `DIR/bench.toml`, for `simulate.py --calorimeters DIR`. Seven of
-ten sample with silicon, scintillator or liquid argon behind an absorber; the others are of one material. All are 17 to
-28 radiation lengths deep, in up to three sections, and three to four Molière radii wide on either side of where the
-beam goes in. Molière radii are those of the Particle Data Group's tables, of an absorber times the depth of its layer
-over its own.
+ten sample with silicon, scintillator or liquid argon behind an absorber; the others are of one material. They are
+about 17 to 28 radiation lengths deep, in up to three sections. Six radiation lengths inside they reach three to four
+Molière radii beyond the beam on either side. Molière radii are those of the Particle Data Group's tables; that of an
+absorber grows by the depth of its layer over its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-# Radiation length and Molière radius in mm.
+# Radiation lengths and Molière radii in mm; of active layers the least and the largest thickness.
 ABSORBERS = {"Fe": (17.57, 17.19), "Cu": (14.36, 15.68), "Pb": (5.612, 16.02), "W": (3.504, 9.327), "U": (3.166, 10.09)}
 ACTIVE_MM = {"Si": (0.2, 0.8), "polystyrene": (1.0, 5.0), "LAr": (2.0, 6.0)}
 HOMOGENEOUS = {"PbWO4": (8.904, 19.59), "BGO": (11.18, 22.59), "CsI": (18.60, 35.31), "LKr": (47.03, 58.57)}
@@ -25,7 +25,7 @@ MOST_CELLS = 60  # along a side
 
 
 def _thickness(rng: np.random.Generator) -> tuple[dict[str, float], float, float]:
-    """What a layer of one radiation length is of, in mm, and the calorimeter's radiation length and Molière radius."""
+    """A layer's materials in mm, its depth in radiation lengths, and the calorimeter's Molière radius in mm."""
     if rng.uniform() < 0.7:
         absorber, active = rng.choice(list(ABSORBERS)), rng.choice(list(ACTIVE_MM))
         length, radius = ABSORBERS[absorber]

@@ -39,7 +39,10 @@ import geant4_pybind as g4  # noqa: E402  it reads the variables
 
 _LIBRARY = ctypes.CDLL(g4.__file__, mode=ctypes.RTLD_GLOBAL)
 # Others are G4_ and the symbol.
-_MATERIALS = {"polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "LKr": "G4_lKr", "PbWO4": "G4_PbWO4"}
+_MATERIALS = {
+    "polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "LKr": "G4_lKr", "LXe": "G4_lXe", "PbWO4": "G4_PbWO4",
+    "CsI": "G4_CESIUM_IODIDE", "NaI": "G4_SODIUM_IODIDE",
+}  # fmt: skip
 _kept: list[Any] = []  # what Geant4 holds by address alone
 
 
@@ -150,6 +153,8 @@ class Calorimeter(g4.G4VUserDetectorConstruction):
         thick = section["materials_mm"]
         pitch, (*_, active) = sum(thick.values()), thick
         named = {name: material(_MATERIALS.get(name, f"G4_{name}")) for name in thick}
+        if unknown := [name for name, found in named.items() if found is None]:
+            raise SystemExit(f"Geant4 knows no {', '.join(unknown)}")
         first = next(iter(thick))
 
         def volume(name: str, x: float, y: float, z: float, of: str) -> Any:

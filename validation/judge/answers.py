@@ -42,6 +42,10 @@ class Measurement:
         low = -math.inf if self.side > 0 else self.target - self.tolerance
         return low, math.inf if self.side < 0 else self.target + self.tolerance
 
+    def nearest_bound(self, value: float) -> float:
+        """The end of the tolerance that is nearest to `value`."""
+        return min(filter(math.isfinite, self.bounds), key=lambda bound: abs(bound - value))
+
     def excess(self, value: Any) -> Any:
         """How far `value`, a number or an array, is from the target, in units of the tolerance: above 1 is outside."""
         away = (value - self.target) / self.tolerance
@@ -142,7 +146,7 @@ def _events_needed(measurement: Measurement, strict: float) -> int | None:
     outside = [e for e in measurement.estimates if measurement.excess(e.value) > 1]
     level = strict if outside else LEVEL
     needed = [
-        estimate.events_to_resolve(abs(1 - measurement.excess(estimate.value)) * measurement.tolerance, level)
+        estimate.events_to_resolve(measurement.nearest_bound(estimate.value), level)
         for estimate in outside or measurement.estimates
     ]
     numbers = [number for number in needed if number is not None]
@@ -152,7 +156,9 @@ def _events_needed(measurement: Measurement, strict: float) -> int | None:
     return number if measurement.estimates[0].events < number <= (measurement.most_events or math.inf) else None
 
 
-def _reach(measurement: Measurement, estimate: Estimate) -> float:
-    """How far the 95 % interval, or the value where there is none, reaches from the target, in tolerances."""
-    ends = estimate.interval(LEVEL) or (estimate.value,)
-    return max((float(measurement.excess(end)) for end in ends if not math.isnan(end)), default=-math.inf)
+def _reach(measurement: Measurement, estimate: Estimate) -> tuple[float, float]:
+    """How far the 95 % interval reaches from the target, and how far the value is, in tolerances."""
+    if math.isnan(estimate.value):
+        return -math.inf, -math.inf
+    interval, value = estimate.interval(LEVEL), float(measurement.excess(estimate.value))
+    return max(float(measurement.excess(end)) for end in interval) if interval else math.inf, value

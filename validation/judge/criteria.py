@@ -196,13 +196,13 @@ class _Bin:
         return self.measurement(mean.name, mean.key, estimates, float(floor), target=mean.target, unit=mean.unit)
 
     def layers(self) -> list[Measurement]:
-        """One ratio a layer. A layer that holds no energy in Monte Carlo has none, and is left out."""
+        """One ratio a layer that holds energy in either set."""
         means = self.drawn.point.reference["layers"]
         held = means / max(float(means.sum()), 1e-30)
         statistic = ratio_of_means("layers")
         estimates, floors = self.drawn.estimate(statistic), self.drawn.floors(statistic, 1.0)
         layers = []
-        for layer in np.flatnonzero(held > 0):
+        for layer in np.flatnonzero((means != 0) | (self.drawn.point.candidate["layers"] != 0)):
             tail = held[layer] < _TAIL_SHARE
             key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
             layers.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
@@ -241,8 +241,7 @@ class _Bin:
         An observable that does not vary, in Monte Carlo or in the candidate, has no correlation, and is left out too.
         """
         estimates = self.drawn.estimate(statistic)
-        if min(self.drawn.events) < _NORMAL_EVENTS:
-            estimates = [replace(estimate, standard_error=math.nan) for estimate in estimates]
+        estimates = [replace(estimate, least=_NORMAL_EVENTS) for estimate in estimates]
         kept = [k for k, estimate in enumerate(estimates) if labels[k] and math.isfinite(estimate.value)]
         with np.errstate(divide="ignore", invalid="ignore"):
             away = np.abs(statistic(self.drawn.halves) - target)[:, [k for k, label in enumerate(labels) if label]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-import numpy as np
 from scipy import stats
 
 from calopipe.showers.cells import Array
@@ -18,7 +17,8 @@ class Estimate:
     """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
     There is no interval where fewer than `least` events, or groups of them, were resampled. A ratio has `parts`: the
-    variances of numerator and denominator, and their covariance, over the square of the denominator.
+    variances of numerator and denominator, and their covariance, over the square of the denominator, as measured and as
+    they would be if the other set told the spread of its events.
 
     A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
     `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
@@ -32,7 +32,7 @@ class Estimate:
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
     growth: float = 0.0
     least: int = LEAST_EVENTS
-    parts: Array | None = field(default=None, compare=False, repr=False)  # (3,)
+    parts: Array | None = field(default=None, compare=False, repr=False)  # (2, 3)
 
     def interval(self, level: float) -> tuple[float, float] | None:
         """The two-sided interval at `level` by Student's distribution, or None where there is none.
@@ -42,11 +42,14 @@ class Estimate:
         itself is too small where S came out low by chance. A ratio's interval is Fieller's.
         """
         resampled = self.groups or self.events
-        if not (math.isfinite(self.value) and math.isfinite(self.standard_error)) or resampled < self.least:
+        known = self.standard_error if self.parts is None else float(self.parts.sum())
+        if not (math.isfinite(self.value) and math.isfinite(known)) or resampled < self.least:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
-        if self.parts is not None and np.isfinite(self.parts).all():
-            return _ratios(self.value, self.parts, factor)
+        if self.parts is not None:
+            both = [ends for parts in self.parts if (ends := _ratios(self.value, parts, factor)) is not None]
+            whole = len(both) == len(self.parts)
+            return (min(low for low, _ in both), max(high for _, high in both)) if whole else None
         below = factor * self.standard_error
         reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
@@ -55,29 +58,32 @@ class Estimate:
             below = math.hypot(max(tail, factor * sigma), factor * math.sqrt(max(self.standard_error**2 - sigma**2, 0)))
         return self.value - below, self.value + reach
 
-    def events_to_resolve(self, gap: float, level: float) -> int | None:
-        """How many events would make the interval at `level` reach no farther than `gap` to either side."""
-        if not (math.isfinite(self.standard_error) and math.isfinite(gap)) or gap <= 0 or self.standard_error <= 0:
+    def events_to_resolve(self, bound: float, level: float) -> int | None:
+        """How many events would make the interval at `level` end at `bound`, were the value to stay."""
+        gap = abs(bound - self.value)
+        error = self.standard_error
+        if self.parts is not None:
+            error = math.sqrt(max(float((self.parts @ (1, bound**2, -2 * bound)).max()), 0.0))
+        if not (math.isfinite(error) and math.isfinite(gap)) or gap <= 0 or error <= 0:
             return None
         wanted = (gap / float(stats.norm.ppf((1 + level) / 2))) ** 2
         null = 0.0 if self.null is None else self.null[1] ** 2
-        rest = max(self.standard_error**2 - null, 0.0) + self.growth * gap / 2  # the latter for the upper end
+        rest = max(error**2 - null, 0.0) + self.growth * gap / 2  # the latter for the upper end
         # With k times the events the variance is null/k^2 + rest/k: solve for 1/k.
         inverse = (math.sqrt(rest**2 + 4 * null * wanted) - rest) / (2 * null) if null > 0 else wanted / rest
         return math.ceil(self.events / inverse) if inverse > 0 else None
 
 
 def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float] | None:
-    """The ratios of two means that differ from the measured `value` by at most `factor` standard errors (Fieller 1954).
+    """The ratios r for which numerator less r times denominator is within `factor` errors of zero (Fieller 1954).
 
-    The error is that at the ratio in question: the one at `value` is too small where numerator and denominator are far
-    apart by chance, as in a layer that few showers reach. There is no upper end where the denominator may be zero.
+    The error is that at r. The error at the measured `value` is too small where the numerator is low by chance, as of a
+    layer that few showers reach. There is no upper end where the denominator may be zero, and no interval, None, where
+    the numerator may be too.
     """
     numerator, denominator, covariance = (factor**2 * float(part) for part in parts)
     square, middle, rest = 1 - denominator, value - covariance, value**2 - numerator
-    within = middle**2 - square * rest
     if square <= 0:
-        lower = (middle - math.sqrt(within)) / square if within > 0 and square < 0 else math.inf
-        return (lower, math.inf) if lower <= value else None
-    reach = math.sqrt(max(within, 0.0))
+        return None if rest <= 0 or value < 0 else (rest / (middle + math.sqrt(middle**2 - square * rest)), math.inf)
+    reach = math.sqrt(max(middle**2 - square * rest, 0.0))
     return (middle - reach) / square, (middle + reach) / square

@@ -46,13 +46,15 @@ class Ratio:
         candidate, reference = self.of(pair.candidate), self.of(pair.reference)
         return np.where(np.atleast_2d(reference == 0).all(axis=0), 1 + candidate / _NOTHING, candidate / reference)
 
-    def parts(self, point: Pair, drawn: Pair) -> Array:
-        """Variances of candidate and reference, and their covariance, over the square of the reference, (k, 3)."""
+    def parts(self, point: Pair, drawn: Pair, larger: float) -> Array:
+        """The parts of each ratio's variance, (k, 2, 3); the candidate has `larger` times the reference's events."""
         reference = np.atleast_1d(self.of(point.reference))
+        reference = np.where(reference == 0, _NOTHING, reference)
         sides = (self.of(side).reshape(-1, len(reference)) / reference for side in (drawn.candidate, drawn.reference))
         upper, lower = (side - side.mean(axis=0) for side in sides)
         products = (upper * upper, lower * lower, upper * lower)
-        return np.stack([product.sum(axis=0) / (len(product) - 1) for product in products], axis=1)
+        parts = np.stack([product.sum(axis=0) / (len(product) - 1) for product in products], axis=1)
+        return np.stack([parts, parts * [larger, 1 / larger, 1]], axis=1)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,12 @@ class Resampled:
     null: Pair
     halves: Pair
     events: tuple[int, int]  # in the reference and in the candidate
-    independent: int  # events that bootstrap resamples independently, in the smaller set
+    paired: bool  # each event of the reference with its showers of the candidate
+
+    @property
+    def independent(self) -> int:
+        """Events that the bootstrap resamples independently, in the smaller set."""
+        return self.events[0] if self.paired else min(self.events)
 
     def estimate(self, statistic: Statistic) -> list[Estimate]:
         """`statistic` (a function of means, shape (..., k)) with its bootstrap standard error, k estimates."""
@@ -77,7 +84,8 @@ class Resampled:
             replicates = statistic(self.bootstrap).reshape(-1, len(values))
             parts: Iterable[Array | None] = [None] * len(values)
             if isinstance(statistic, Ratio):
-                parts = statistic.parts(self.point, self.bootstrap)
+                larger = 1.0 if self.paired else self.events[1] / self.events[0]
+                parts = statistic.parts(self.point, self.bootstrap, larger)
         return [
             Estimate(float(value), float(error), self.independent, replicates=own, parts=part)
             for value, error, own, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)
@@ -152,7 +160,7 @@ def resample(
         null=sums.means(chosen, reference_sums + candidate_sums - chosen),
         halves=sums.means(half, reference_sums - half),
         events=events,
-        independent=events[0] if per_event else min(events),
+        paired=per_event > 0,
     )
 
 
