@@ -1,0 +1,145 @@
+"""Ratios of means and of widths, and their intervals: against closed forms, and tried one by one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from judging import drawn
+from scipy import stats
+
+from validation.judge.answers import Measurement, judge
+from validation.judge.criteria import _Bin
+from validation.statistics.resampling import (
+    Array,
+    difference_of_means,
+    ratio_of_means,
+    ratio_of_widths,
+    resample,
+)
+
+
+def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook() -> None:
+    rng = np.random.default_rng(1)
+    reference, candidate = rng.normal(10, 2, (5_000, 1)), rng.normal(11, 3, (2_500, 1))  # more than one piece
+    found = drawn(reference, candidate)
+    (ratio,), (difference,) = found.estimate(ratio_of_means("f")), found.estimate(difference_of_means("f"))
+    assert ratio.value == pytest.approx(candidate.mean() / reference.mean())
+    parts = (reference.std() / reference.mean()) ** 2 / 5_000 + (candidate.std() / candidate.mean()) ** 2 / 2_500
+    assert ratio.standard_error == pytest.approx(ratio.value * math.sqrt(parts), rel=0.12)
+    assert difference.standard_error == pytest.approx(math.sqrt(4 / 5_000 + 9 / 2_500), rel=0.12)
+    assert ratio.events == 2_500
+
+
+def reached(events: int, share: float, spread: float, columns: int = 1, seed: int = 0) -> Array:
+    """Energies of a layer that a share of the showers reaches, (events, columns); `spread` is of their logarithms."""
+    rng = np.random.default_rng((seed, events))
+    return np.exp(rng.normal(0, spread, (events, columns))) * (rng.random((events, columns)) < share)
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "ends"),
+    [((2_000, 1), (1_500, 1), 2), ((2_000, 0.05), (1_500, 0.03), 2), ((1_000, 0.05), (5_000, 0.04), 2),
+     ((2_000, 0.003), (1_500, 0.5), 1), ((2_000, 0.003), (1_500, 0.003), 0)],
+)  # fmt: skip
+def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_means(
+    reference: tuple[int, float], candidate: tuple[int, float], ends: int
+) -> None:
+    """Ratios are tried one by one: is the candidate's mean so many times the reference's, within its error?
+
+    The error is as measured, or as it is if the other set tells the spread of the events of each.
+    """
+    sets = [reached(*side, spread=0.7) for side in (reference, candidate)]
+    (a, b), (of_a, of_b) = ([side.mean() for side in sets], [side.var() for side in sets])
+    (n, m), tried = (len(side) for side in sets), np.geomspace(0.01, 1e4, 20_000)
+    factor = stats.t.ppf(1 - 0.01 / 2, min(n, m) - 1)
+    errors = (of_b / m + tried**2 * of_a / n, of_b / n + tried**2 * of_a / m)
+    held = tried[np.any([(b - tried * a) ** 2 <= factor**2 * error for error in errors], axis=0)]
+    (ratio,) = drawn(*sets).estimate(ratio_of_means("f"))
+    interval = ratio.interval(0.99)
+    assert sum([held[0] > tried[0], held[-1] < tried[-1]]) == ends
+    assert (interval is None) == (ends == 0)
+    if interval is not None:
+        assert interval[0] == pytest.approx(held[0], rel=0.1)
+        assert interval[1] == (pytest.approx(held[-1], rel=0.1) if ends == 2 else math.inf)
+
+
+def answers(reference: Array, candidate: Array) -> list[str]:
+    """Of a criterion for each column, of which there are 87 in all."""
+    estimates = drawn(reference, candidate).estimate(ratio_of_means("f"))
+    return [judge(Measurement("m", "m", "", "", 1.0, 0.2, (each,), {"value": None}), 87).verdict for each in estimates]
+
+
+@pytest.mark.parametrize("events", [(2_000, 2_000), (10_000, 500), (500, 10_000)])
+@pytest.mark.parametrize(("share", "spread"), [(0.002, 0.5), (0.01, 1.8)])
+def test_a_layer_that_few_showers_reach_rejects_none_of_its_own_monte_carlo(
+    events: tuple[int, int], share: float, spread: float
+) -> None:
+    sets = [reached(count, share, spread, columns=100, seed=seed) for seed, count in enumerate(events)]
+    assert "fail" not in answers(*sets)
+
+
+@pytest.mark.parametrize(("reference", "candidate"), [(2, 400), (0, 60), (60, 0), (400, 150)])
+def test_an_excess_or_a_deficit_in_a_layer_that_few_showers_reach_fails(reference: int, candidate: int) -> None:
+    """Of 2,000 showers a side, so many reach it, of much the same energy."""
+    sets = [reached(2_000, 1, 0.3, seed=seed) for seed in (0, 1)]
+    for side, count in zip(sets, (reference, candidate), strict=True):
+        side[count:] = 0
+    assert answers(*sets) == ["fail"]
+
+
+def test_the_events_that_resolve_a_ratio_end_its_interval_at_the_tolerance() -> None:
+    (few,) = drawn(reached(2_000, 0.03, 0.5), reached(2_000, 0.02, 0.5, seed=1)).estimate(ratio_of_means("f"))
+    more = few.events_to_resolve(0.8, 0.95)
+    assert more is not None
+    assert few.value < 0.8
+    assert few.parts is not None
+    ends = replace(few, events=more, parts=few.parts * few.events / more).interval(0.95)
+    assert ends is not None
+    assert ends[1] == pytest.approx(0.8, rel=1e-3)
+
+
+@pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])
+def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -> None:
+    """A ratio over zero: of a candidate that has nothing either, of one that has, and of one with an odd shower."""
+    candidate = np.zeros((200, 1))
+    candidate[: round(200 * share)] = 3.0
+    found = drawn(np.zeros((300, 1)), candidate)
+    estimates = tuple(found.estimate(ratio_of_means("f")))
+    measured = Measurement("m", "m", "", "", 1.0, 0.1, estimates, {"value": None})
+    assert judge(measured, 50).verdict == answer
+    widths = drawn(*(np.concatenate([1 + each, (1 + each) ** 2], axis=1) for each in (np.zeros((300, 1)), candidate)))
+    (ratio,) = widths.estimate(ratio_of_widths("f"))
+    assert ratio.value == 1 if share == 0 else ratio.value > 1e6
+
+
+def test_a_column_that_is_empty_in_both_sets_leaves_the_others_their_ratio() -> None:
+    drawn_columns = drawn(np.tile([0.0, 1.0], (20, 1)), np.tile([0.0, 2.0], (20, 1)))
+    assert [estimate.value for estimate in drawn_columns.estimate(ratio_of_means("f"))] == [1, 2]
+
+
+def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
+    """Of 0.2, 99.5 and 0.3 %, in a unit in which all are above 1."""
+    energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
+
+    sides = [lambda rows: {"layers": rows}] * 2
+    resampled = resample((energies, energies, 0), sides, rng=np.random.default_rng(0))
+    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
+    assert [(each.name, each.key) for each in found] == [
+        ("Mean energy, tail, layer 0", "layer_energy_tail"),
+        ("Mean energy, layer 1", "layer_energy"),
+        ("Mean energy, tail, layer 2", "layer_energy_tail"),
+    ]
+
+
+def test_a_layer_that_monte_carlo_never_reaches_has_a_criterion() -> None:
+    energies = np.random.default_rng(19).gamma(50, [[1.0, 0.0, 0.0]], (500, 3))
+    tables = energies, energies + [0, 0, 1] * (np.arange(500) < 100)[:, None], 0
+    resampled = resample(tables, [lambda rows: {"layers": rows}] * 2, rng=np.random.default_rng(0))
+    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
+    assert [(each.name, judge(each, 80).verdict) for each in found] == [
+        ("Mean energy, layer 0", "pass"),
+        ("Mean energy, tail, layer 2", "fail"),
+    ]
