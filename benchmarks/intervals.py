@@ -214,7 +214,7 @@ def main() -> None:
             print(f"{name}, {events}: {time.perf_counter() - start:.0f} s", file=sys.stderr)
         for quantity, found in zip(chosen, np.stack(columns, axis=1), strict=True):
             cells = [
-                f"{100 * holds:.1f} % ({100 * under:.1f}, {100 * over:.1f}{f', none {100 * none:.1f}' * (none > 0)})"
+                f"{100 * holds:.1f} % ({100 * under:.1f}, {100 * over:.1f}{f', none {100 * none:.1f}' if none else ''})"
                 for holds, under, over, none in found
             ]
             print(f"| {name} | {quantity.name} | {' | '.join(cells)} |", flush=True)
