@@ -33,8 +33,9 @@ def write_model(model: Path, weights: str, **facts: Any) -> Card:
     (model / folder.HISTORY).write_text("{}\n")
     hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
     usual: dict[str, Any] = {
-        "request": f"for {weights}", "config": named_config("small"), "geometry": SMALL_GEOMETRY, "dataset": {},
-        "valid_range": {}, "trained": {"steps": 1, "warm_start": None}, "losses": {}, "weights": hashes, "versions": {},
+        "request": f"for {weights}", "config": named_config("small"), "geometry": SMALL_GEOMETRY,
+        "dataset": {"fingerprint": "its data"}, "valid_range": {}, "trained": {"steps": 1, "warm_start": None},
+        "losses": {}, "weights": hashes, "versions": {},
     }  # fmt: skip
     card = Card(**(usual | facts))
     folder.write_card(model, card)
