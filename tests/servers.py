@@ -202,6 +202,11 @@ class Played(ThreadingHTTPServer):
             # Each handshake in its connection's own thread: one that is slow must not keep the others waiting.
             self.socket = tls.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
 
+    def handle_error(self, *connection: Any) -> None:
+        """Nothing of a client that is gone, or refuses the certificate: a thread would print it at any time."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(*connection)
+
     @contextmanager
     def serving(self, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
         """The address, where it answers for as long as the block; `let_go` ends what it holds back, at the end."""
