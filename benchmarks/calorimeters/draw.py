@@ -17,25 +17,25 @@ from typing import Any
 
 import numpy as np
 
-# Radiation lengths and Molière radii in mm; of active layers the least and the largest thickness.
-ABSORBERS = {"Fe": (17.57, 17.19), "Cu": (14.36, 15.68), "Pb": (5.612, 16.02), "W": (3.504, 9.327), "U": (3.166, 10.09)}
+from calopipe.showers.cells import RADIATION_LENGTHS_MM
+
+# Molière radii in mm, and of active layers the least and the largest thickness.
+ABSORBERS_MM = {"Fe": 17.19, "Cu": 15.68, "Pb": 16.02, "W": 9.327, "U": 10.09}
+HOMOGENEOUS_MM = {"PbWO4": 19.59, "BGO": 22.59, "CsI": 35.31, "LKr": 58.57}
 ACTIVE_MM = {"Si": (0.2, 0.8), "polystyrene": (1.0, 5.0), "LAr": (2.0, 6.0)}
-HOMOGENEOUS = {"PbWO4": (8.904, 19.59), "BGO": (11.18, 22.59), "CsI": (18.60, 35.31), "LKr": (47.03, 58.57)}
 MOST_CELLS = 60  # along a side
 
 
 def _thickness(rng: np.random.Generator) -> tuple[dict[str, float], float, float]:
     """A layer's materials in mm, its depth in radiation lengths, and the calorimeter's Molière radius in mm."""
     if rng.uniform() < 0.7:
-        absorber, active = rng.choice(list(ABSORBERS)), rng.choice(list(ACTIVE_MM))
-        length, radius = ABSORBERS[absorber]
-        thick, gap = length * rng.uniform(0.3, 1.5), rng.uniform(*ACTIVE_MM[active])
-        stretched = (thick + gap) / thick
-        return {str(absorber): thick, str(active): gap}, thick / length, radius * stretched
-    material = rng.choice(list(HOMOGENEOUS))
-    length, radius = HOMOGENEOUS[material]
+        absorber, active = str(rng.choice(list(ABSORBERS_MM))), str(rng.choice(list(ACTIVE_MM)))
+        lengths, gap = rng.uniform(0.3, 1.5), rng.uniform(*ACTIVE_MM[active])
+        thick = RADIATION_LENGTHS_MM[absorber] * lengths
+        return {absorber: thick, active: gap}, lengths, ABSORBERS_MM[absorber] * (thick + gap) / thick
+    material = str(rng.choice(list(HOMOGENEOUS_MM)))
     lengths = np.exp(rng.uniform(*np.log((1, 6))))
-    return {str(material): length * lengths}, lengths, radius
+    return {material: RADIATION_LENGTHS_MM[material] * lengths}, lengths, HOMOGENEOUS_MM[material]
 
 
 def draw(rng: np.random.Generator) -> tuple[list[dict[str, Any]], dict[str, Any]]:

@@ -273,9 +273,9 @@ def simulate(folder: Path, name: str, showers: int, seed: int) -> tuple[np.ndarr
 def main() -> None:
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("name", help="of the calorimeter in bench.toml")
+    command.add_argument("output", type=Path, metavar="OUT.h5")
     command.add_argument("--calorimeters", type=Path, default=Path(__file__).parent, metavar="DIR",
                          help="of bench.toml and NAME.toml (beside this program)")  # fmt: skip
-    command.add_argument("output", type=Path, metavar="OUT.h5")
     command.add_argument("--showers", type=int, default=1000)
     command.add_argument("--seed", type=int, required=True)
     options = command.parse_args()
