@@ -47,9 +47,8 @@ class Estimate:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
         if self.parts is not None:
-            both = [ends for parts in self.parts if (ends := _ratios(self.value, parts, factor)) is not None]
-            whole = len(both) == len(self.parts)
-            return (min(low for low, _ in both), max(high for _, high in both)) if whole else None
+            low, high = zip(*(_ratios(self.value, parts, factor) for parts in self.parts), strict=True)
+            return (min(low), max(high)) if min(low) > -math.inf else None
         below = factor * self.standard_error
         reach = below + factor**2 * self.growth / 4
         if self.null is not None and min(self.null) > 0:
@@ -74,16 +73,17 @@ class Estimate:
         return math.ceil(self.events / inverse) if inverse > 0 else None
 
 
-def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float] | None:
+def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float]:
     """The ratios r for which numerator less r times denominator is within `factor` errors of zero (Fieller 1954).
 
     The error is that at r. The error at the measured `value` is too small where the numerator is low by chance, as of a
-    layer that few showers reach. There is no upper end where the denominator may be zero, and no interval, None, where
-    the numerator may be too.
+    layer that few showers reach. There is no upper end where the denominator may be zero, and no lower one where the
+    numerator may be too.
     """
     numerator, denominator, covariance = (factor**2 * float(part) for part in parts)
     square, middle, rest = 1 - denominator, value - covariance, value**2 - numerator
     if square <= 0:
-        return None if rest <= 0 or value < 0 else (rest / (middle + math.sqrt(middle**2 - square * rest)), math.inf)
+        known = rest > 0 and value >= 0
+        return rest / (middle + math.sqrt(middle**2 - square * rest)) if known else -math.inf, math.inf
     reach = math.sqrt(max(middle**2 - square * rest, 0.0))
     return (middle - reach) / square, (middle + reach) / square
