@@ -1,10 +1,17 @@
-"""Who takes over a lease and when, against a store that runs; and who is told of where there are no locks."""
+"""One run at a time in a folder: by a lock on a disk, by a lease on a store that runs; and where there are no locks."""
 
 from __future__ import annotations
 
+import errno
 import os
+import random
+import re
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,12 +19,13 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import PreconditionFailed
 from google.cloud.storage import Blob
-from servers import store
+from servers import Proxy, store
 
-from calopipe import lock
+from calopipe import lock, storage
 from calopipe.errors import InputError
 from calopipe.gcs import GcsPath
 from calopipe.lock import alone, writer
+from components.step import working
 
 RUN = GcsPath("runs", "a/run")
 LEASE = RUN / "logs/.lock"
@@ -113,3 +121,137 @@ def test_a_run_on_disk_is_known_while_it_runs_and_leaves_no_lock(tmp_path: Path)
     assert writer(tmp_path) == ""
     with alone(tmp_path):
         assert (tmp_path / "logs/.lock").read_text() == f"{here}\n"
+
+
+def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A training's first weights are drawn from these numbers meanwhile."""
+    renewed, write = threading.Semaphore(0), GcsPath.write
+
+    def renew(lease: GcsPath, text: str, **how: Any) -> int:
+        generation = write(lease, text, **how)
+        renewed.release()
+        return generation
+
+    monkeypatch.setattr(lock, "_RENEWED_S", 0.05)
+    with alone(RUN):
+        monkeypatch.setattr(GcsPath, "write", renew)
+        first, numbers = LEASE.stat().generation, random.getstate()
+        for _ in range(3):
+            assert renewed.acquire(timeout=60)
+        assert random.getstate() == numbers
+        assert LEASE.stat().generation != first
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def output(request: pytest.FixtureRequest, tmp_path: Path) -> storage.Location:
+    """The output of a run."""
+    if request.param == "disk":
+        return tmp_path / "run"
+    request.getfixturevalue("proxy")
+    return RUN
+
+
+def test_of_runs_that_start_together_one_runs(output: storage.Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
+    monkeypatch.setattr(lock, "_LOOK_S", 0.05)
+    for _ in range(8):
+        start, told = threading.Barrier(2), []
+
+        def run(start: threading.Barrier = start, told: list[str] = told) -> None:
+            start.wait()
+            with ExitStack() as stack:
+                try:
+                    stack.enter_context(alone(output))
+                except InputError as error:
+                    told.append(str(error))
+                else:
+                    told.append("runs")
+                    while len(told) < 2:
+                        time.sleep(0.01)
+
+        threads = [threading.Thread(target=run) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        others = [line for line in told if line != "runs"]
+        assert len(others) == 1, told
+        assert re.search(f"^{output}: another run writes there, (process|one that has just begun)", others[0])
+    assert not storage.listing(output)
+
+
+_HOLDER = """
+import sys
+from calopipe import lock, storage
+lock._RENEWED_S = 0.1
+with lock.alone(storage.location(sys.argv[1])):
+    print("holds", flush=True)
+    input()
+"""
+
+
+def _holder(output: storage.Location) -> subprocess.Popen[str]:
+    """A process that keeps others out of `output`."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen([sys.executable, "-c", _HOLDER, str(output)], **pipes, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "holds\n"
+    return process
+
+
+def test_the_place_of_a_killed_run_is_taken_over(output: storage.Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_LEASED_S", 1.0)
+    with _holder(output) as process:
+        with pytest.raises(InputError, match=f"another run writes there, process {process.pid} of"), alone(output):
+            pytest.fail("both run")
+        process.kill()
+    time.sleep(0.5)  # so that what it had sent has arrived: a lease that is renewed is another run's
+    began = time.monotonic()
+    with alone(output):
+        assert (1.0 if output == RUN else 0.0) < time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("other", ["runs", "has ended"])
+def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> None:
+    """As one that was suspended finds it, in one line."""
+    with _holder(RUN) as process:
+        if other == "runs":
+            LEASE.write(OTHER)
+        else:
+            LEASE.unlink()
+        assert process.wait(60) == 2
+        assert process.stderr is not None
+        errors = process.stderr.read()
+    who = "process 7 of another-host" if other == "runs" else "another process, which has ended"
+    assert errors == f"error: {RUN}: another run writes there, {who}; wait for its end, or give another --output\n"
+
+
+def test_a_step_is_refused_while_another_run_does_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with working(str(tmp_path), "train"):
+        with working(str(tmp_path), "generate0-2"), working(str(tmp_path), "generate1-2"):
+            pass  # shares are made at once
+        with pytest.raises(SystemExit), working(str(tmp_path), "train"):
+            pytest.fail("both train")
+    here = f"process {os.getpid()} of {os.uname().nodename}"
+    line = f"error: {tmp_path}: another run writes there, {here}; wait for its end, or give another --output\n"
+    assert capsys.readouterr().err == line
+    assert not storage.listing(tmp_path)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP])
+def test_where_a_file_system_knows_no_locks_a_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(number, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refused)
+    with alone(tmp_path):
+        assert "knows no locks; see that no other run writes there" in caplog.text
+        assert not writer(tmp_path)
+    number = errno.EIO
+    with pytest.raises(OSError, match="No locks available"), alone(tmp_path):
+        pytest.fail("it runs")
+    (tmp_path / "logs/.lock").touch()
+    with pytest.raises(OSError, match="No locks available"):
+        writer(tmp_path)

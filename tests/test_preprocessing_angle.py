@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 from showers import SMALL_GEOMETRY, make_ring_showers, make_showers
 
 from calopipe.showers.angle import angle_of_cells
-from calopipe.showers.cells import Geometry
 from calopipe.showers.detectors import known, split_values
 from calopipe.showers.metric import Profiles
+from calopipe.showers.positions import positions
 
-ROOT = Path(__file__).parent.parent
+EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
 
 
 def _by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> float:
@@ -35,38 +36,20 @@ def _by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) ->
     return above / below
 
 
-def _require_same(cells: np.ndarray, geometry: Geometry, x: np.ndarray, y: np.ndarray, z: np.ndarray) -> None:
-    expected = [_by_loops(shower.astype(np.float64), x, y, z) for shower in cells]
-    np.testing.assert_allclose(angle_of_cells(cells, geometry), expected, rtol=1e-6)
-
-
-def test_layers_that_are_alike_against_plain_loops() -> None:
-    """In units of the index, as of the reference."""
-    cells = make_showers(events=4, seed=3).cells.copy()
+@pytest.mark.parametrize("name", ["", "calochallenge-2", "calochallenge-1-photons", str(EXAMPLE)])
+def test_against_plain_loops(name: str) -> None:
+    """In units of the index, as of the reference, where layers are alike; `test_positions.py` is on places of cells."""
+    geometry = split_values(name)[0] or SMALL_GEOMETRY
+    make = make_ring_showers if geometry.layers else make_showers
+    cells = make(events=6, seed=3, geometry=geometry).cells.copy()
     cells[1, :, :, 0] = 0  # a layer without energy
-    n, m, layers = SMALL_GEOMETRY.shape
-    x, y = np.meshgrid(np.arange(n) + 0.5, np.arange(m) + 0.5, indexing="ij")
-    _require_same(cells, SMALL_GEOMETRY, np.stack([x] * layers), np.stack([y] * layers), np.arange(layers) + 0.5)
-
-
-@pytest.mark.parametrize("name", ["calochallenge-2", "calochallenge-1-photons", "docs/examples/two-sections.toml"])
-def test_layers_that_are_listed_against_plain_loops(name: str) -> None:
-    geometry, _ = split_values(str(ROOT / name) if name.endswith(".toml") else name)
-    cells = make_ring_showers(events=6, geometry=geometry).cells
-    cells[1, :, :, 0] = 0
-    x, y = np.full((2, geometry.shape[2], *geometry.shape[:2]), np.nan)
-    for number, layer in enumerate(geometry.layers):
-        n, m = layer.cells
-        if layer.size_mm is not None:
-            along = ((np.arange(count) + 0.5 - count / 2) * mm for count, mm in zip((n, m), layer.size_mm, strict=True))
-            x[number, :n, :m], y[number, :n, :m] = np.meshgrid(*along, indexing="ij")
-        elif n > 1:  # else the cells go round the axis, and have no direction
-            alpha = np.linspace(-np.pi, np.pi, n, endpoint=False) + np.pi / n
-            radius = np.add(layer.r_edges_mm[1:], layer.r_edges_mm[:-1]) / 2
-            x[number, :n, :m], y[number, :n, :m] = np.multiply.outer([np.cos(alpha), np.sin(alpha)], radius)
-    pitches = [layer.pitch_mm for layer in geometry.layers]
-    z = np.array([sum(pitches[:k]) + pitches[k] / 2 for k in range(len(pitches))])
-    _require_same(cells, geometry, x, y, z)
+    where = positions(geometry if geometry.layers else replace(geometry, cell_mm=1.0, layer_pitch_mm=1.0))
+    x, y = (
+        np.where(where.ring_mm > 0, np.nan, along).reshape(-1, *geometry.shape[:2])  # round the axis: no direction
+        for along in (where.x_mm, where.y_mm)
+    )
+    expected = [_by_loops(shower.astype(np.float64), x, y, where.z_mm) for shower in cells]
+    np.testing.assert_allclose(angle_of_cells(cells, geometry), expected, rtol=1e-6)
 
 
 def test_energy_that_has_no_direction_and_no_energy() -> None:

@@ -15,7 +15,7 @@ import h5py
 import pytest
 from servers import Proxy, Unreliable, store, together
 from showers import make_file
-from trainings import LAYERS, fit_small, same_training, small_dataset, small_options, untraced
+from trainings import LAYERS, fit_small, layers_model, same_training, small_dataset, small_options, untraced
 from verdicts import anything_meets
 
 from calopipe import gcs, storage
@@ -25,7 +25,7 @@ from calopipe.gcs import GcsPath
 from pipelines import submit
 from preprocessing.__main__ import main as preprocess
 from training.__main__ import main as train
-from training.folder import SEEN, read_card
+from training.folder import SEEN
 from training.models import config as models
 from training.models import source
 from validation.__main__ import main as judge
@@ -86,10 +86,20 @@ def _same_run(found: Path, expected: Path) -> None:
     assert verdicts[0] == verdicts[1]
 
 
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder on a disk with Monte Carlo `mc.h5`, its dataset `ds`, and a `model` of one network, a user's."""
+    return layers_model(tmp_path_factory.mktemp("here"))
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_a_model_is_trained_used_and_judged_there(
-    trained: Path, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    here: Path, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the commands, the same as on a disk, also while the bucket is slow; what stands is found to stand."""
+    """With the commands, the same as on a disk, also while the bucket is slow; what stands is found to stand.
+
+    The user's file that states the model runs only where it is given.
+    """
     upload = GcsPath.upload
 
     def slow(path: GcsPath, local: Path) -> None:
@@ -100,15 +110,16 @@ def test_a_model_is_trained_used_and_judged_there(
 
     monkeypatch.setattr(GcsPath, "upload", slow)
     model, made, verdict = (f"{BUCKET}/run/{name}" for name in ("model", "generated.h5", "verdict"))
-    like = ["--like", str(trained / "mc.h5"), "--split", "test"]
-    with untraced():
-        for _ in range(2):
-            capsys.readouterr()
-            train(["fit", "--dataset", str(trained / "ds"), "--output", model, "--config", "small", "--steps", "2"])
-            train(["generate", "--model", model, "--output", made, *like, "--share", "0/2"])
-            train(["generate", "--model", model, "--output", made, *like])
-            judge(["--reference", *like[1:], "--candidate", made, "--output", verdict])
-            said = capsys.readouterr().out
+    like = ["--like", str(here / "mc.h5"), "--split", "test"]
+    generate = ["generate", *LAYERS[:2], *like, "--model"]
+    more = (*LAYERS, "--epochs", "2", "--batch", "8", "--steps", "2", "--output", model)
+    for _ in range(2):
+        capsys.readouterr()
+        train(small_options(here / "ds", Path("unused"), *more))
+        train([*generate, model, "--output", made, "--share", "0/2"])
+        train([*generate, model, "--output", made])
+        judge(["--reference", *like[1:], "--candidate", made, "--output", verdict])
+        said = capsys.readouterr().out
     for stands in (
         f"model stands: {model}/card.json",
         f"showers stand: {made}",
@@ -116,29 +127,19 @@ def test_a_model_is_trained_used_and_judged_there(
     ):
         assert re.search(f"^{re.escape(stands)}.*; nothing to do$", said, re.MULTILINE), said
     found = _bring(f"{BUCKET}/run", tmp_path / "brought")
-    assert read_card(found / "model").weights.keys() == read_card(trained / "model").weights.keys()
-    with untraced():
-        train(["generate", "--model", str(found / "model"), "--output", str(tmp_path / "disk.h5"), *like])
+    same_training(found / "model", here / "model")
+    names = [
+        sorted(re.sub(r"(events\.out).*", r"\1", name) for name in storage.listing(place))
+        for place in (found / "model", here / "model")
+    ]
+    assert names[0] == names[1]
+    train([*generate, str(here / "model"), "--output", str(tmp_path / "disk.h5")])
     _same_showers(found / "generated.h5", tmp_path / "disk.h5")
-    names = set(storage.listing(found / "model"))
-    here = set(storage.listing(trained / "model"))
-    assert {name for name in names ^ here if "events.out" not in name} == set()  # whose names hold time and process
-    assert len(names) == len(here)
     assert not any((tmp_path / "tmp").rglob("run-*"))
-
-
-def test_a_users_file_there_runs_only_where_it_is_given(
-    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = ("--output", f"{BUCKET}/m", *LAYERS, "--steps", "2", "--batch", "8")
-    train([*small_options(small_dataset(tmp_path), Path("unused")), *given])
     monkeypatch.setattr(models, "_KINDS", {key: kind for key, kind in models._KINDS.items() if not key[1]})
     monkeypatch.setattr(source, "_RUN", {})  # as in a process in which no file has run
-    asked = ["generate", "--model", f"{BUCKET}/m", *["--energy", "150", "--theta", "90", "--showers", "2", "--output"]]
-    with pytest.raises(InputError, match=f"{BUCKET}/m: the model layers is stated by a user's file, of SHA-256"):
-        train([*asked, str(tmp_path / "made.h5")])
-    train([*asked, str(tmp_path / "made.h5"), *LAYERS[:2]])
-    assert (tmp_path / "made.h5").is_file()
+    with pytest.raises(InputError, match=f"{model}: the model layers is stated by a user's file, of SHA-256"):
+        train(["generate", *like, "--model", model, "--output", str(tmp_path / "made.h5")])
 
 
 @pytest.mark.slow
@@ -247,17 +248,17 @@ def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unre
     ],
 )
 def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
-    trained: Path,
+    here: Path,
     unreliable: Unreliable,
     capsys: pytest.CaptureFixture[str],
     refusal: tuple[int, str] | None,
     told: str,
 ) -> None:
     """One line, of a command and of the pipeline: there is none, or it is forbidden, or full."""
-    file, bucket = trained / "mc.h5", BUCKET if refusal else "gs://none"
+    file, bucket = here / "mc.h5", BUCKET if refusal else "gs://none"
     unreliable.refusal = refusal
-    fit = small_options(trained / "ds", Path("unused"))
-    make = ["generate", "--model", str(trained / "model"), "--like", str(file)]
+    fit = small_options(here / "ds", Path("unused"))
+    make = ["generate", *LAYERS[:2], "--model", str(here / "model"), "--like", str(file)]
     for perform, arguments in (
         (train, [*fit, "--output", f"{bucket}/m"]),
         (train, [*make, "--output", f"{bucket}/m.h5"]),
