@@ -62,7 +62,7 @@ def test_every_record_is_a_pair_of_its_file(simulations: Path, tmp_path: Path, s
 
 
 def test_no_flow_is_in_two_splits_and_a_dataset_stands(simulations: Path, tmp_path: Path) -> None:
-    arguments = ["--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", "--shard-events", 10, "--workers", 2]
+    arguments = ["--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", "--shard-events", 10]
     assert "39 of 39 pieces to do" in run(*arguments)
     assert "pairs of frames; nothing to do" in run(*arguments)
     places: dict[tuple[bytes, float], set[str]] = {}

@@ -1,14 +1,19 @@
-"""What a dataset remembers of its input files is hashed by no stage again."""
+"""Input files: what a dataset remembers of them is hashed by no stage again, and of one alone cells are in memory."""
 
 from __future__ import annotations
 
+import time
+import weakref
 from pathlib import Path
 
+import numpy as np
+import pytest
 from commands import settled
 from showers import make_file, make_showers, write_file
+from trainings import LAYERS, layers_model
 
 from calopipe import storage
-from calopipe.showers.files import open_all
+from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from pipelines.checks import check
 from preprocessing.showers.inputs import discover
@@ -28,18 +33,17 @@ def test_the_check_before_a_run_hashes_what_is_new(tmp_path: Path, hashed: list[
     assert not (tmp_path / "shared").exists()
 
 
-def test_generation_and_validation_hash_no_input_that_is_remembered(
-    trained: Path, tmp_path: Path, hashed: list[str]
-) -> None:
-    path = settled(make_file(tmp_path / "a.h5", events=100))
-    discover([str(path)], memory=tmp_path / "ds")
-    assert hashed == ["a.h5"]
-    common = ["--split", "test", "--dataset", str(tmp_path / "ds")]
-    made = tmp_path / "g.h5"
-    training.main(["generate", "--model", str(trained / "model"), "--like", str(path), "--output", str(made), *common])
-    files = ["--reference", str(path), "--training", str(path), "--candidate", str(made)]
+@pytest.mark.usefixtures("undrawn")
+def test_generation_and_validation_hash_no_input_that_is_remembered(tmp_path: Path, hashed: list[str]) -> None:
+    path, made = settled(layers_model(tmp_path) / "mc.h5"), str(tmp_path / "g.h5")
+    hashed.clear()
+    discover([str(path)], memory=tmp_path / "memory")
+    common = ["--split", "test", "--dataset", str(tmp_path / "memory")]
+    model = [*LAYERS[:2], "--model", str(tmp_path / "model")]
+    training.main(["generate", *model, "--like", str(path), "--output", made, *common])
+    files = ["--reference", str(path), "--training", str(path), "--candidate", made]
     validation.main([*files, "--output", str(tmp_path / "verdict"), "--grade", "gan", *common])
-    assert hashed.count("a.h5") == 1
+    assert hashed.count("mc.h5") == 1
 
 
 def test_what_is_remembered_is_of_one_geometry(tmp_path: Path) -> None:
@@ -57,3 +61,23 @@ def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> Non
     (after,) = open_all([path], Selection(memory=tmp_path / "ds"))
     assert hashed == ["a.h5", "a.h5"]
     assert after.sha256 == storage.sha256_of_file(path) != before.sha256
+
+
+def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of eight files at most one's dense cells are in memory, though threads open them at once."""
+    for seed in range(8):
+        make_file(tmp_path / f"{seed}.h5", events=10, seed=seed)
+    read, alive, most = ShowerFile.cells, [], []
+
+    def slowly(file: ShowerFile, start: int, stop: int) -> np.ndarray:
+        cells = read(file, start, stop).view()
+        alive.append(weakref.ref(cells))
+        time.sleep(0.05)  # in which another thread may read
+        most.append(sum(each() is not None for each in alive))
+        return cells
+
+    monkeypatch.setattr(ShowerFile, "cells", slowly)
+    assert len(discover([str(tmp_path / "*.h5")]).files) == len(most) == 8
+    assert max(most) == 1

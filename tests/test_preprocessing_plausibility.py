@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-import time
-import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,10 +29,9 @@ from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.detectors import known, split_values
-from calopipe.showers.files import ShowerFile, open_showers
+from calopipe.showers.files import open_showers
 from pipelines.checks import check
 from preprocessing.dataset import read_manifest
-from preprocessing.showers.inputs import discover
 from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_of_widths, look_at
 from training.configs import named_config
 from training.fit import _asked
@@ -47,26 +43,6 @@ def _look(path: Path, geometry: str = "") -> Look:
     look = look_at(open_showers(path, geometry))
     assert look is not None
     return look
-
-
-def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of eight files at most one's dense cells are in memory, though threads open them at once."""
-    for seed in range(8):
-        write_file(tmp_path / f"{seed}.h5", make_showers(events=10, seed=seed))
-    read, alive, most = ShowerFile.cells, [], []
-
-    def slowly(file: ShowerFile, start: int, stop: int) -> np.ndarray:
-        cells = read(file, start, stop).view()
-        alive.append(weakref.ref(cells))
-        time.sleep(0.05)  # in which another thread may read
-        most.append(sum(each() is not None for each in alive))
-        return cells
-
-    monkeypatch.setattr(ShowerFile, "cells", slowly)
-    assert len(discover([str(tmp_path / "*.h5")]).files) == len(most) == 8
-    assert max(most) == 1
 
 
 _RECTANGULAR = 5.1 * np.stack(np.meshgrid(np.arange(51), np.arange(51), indexing="ij"))
@@ -223,15 +199,11 @@ def test_a_layer_four_times_as_wide_as_another_is_doubted(wider: float, doubted:
 
 
 def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
-    """Cells of 1.2 mm where 12 mm are meant."""
-    text = EXAMPLE.read_text()
-    geometry, _ = split_values(str(EXAMPLE))
-    showers = make_ring_showers(events=30, geometry=geometry, seed=3)
-    path = write_file(tmp_path / "a.h5", showers, geometry=None)
+    """Cells of 0.5 mm where 5 mm are meant."""
+    showers = make_ring_showers(events=30, geometry=split_values(str(EXAMPLE))[0], seed=3)
+    path, narrow = write_file(tmp_path / "a.h5", showers, geometry=None), tmp_path / "narrow.toml"
+    narrow.write_text(EXAMPLE.read_text().replace("cell_mm = 5.0", "cell_mm = 0.5"))
     assert _look(path, str(EXAMPLE)).doubts == ()
-    narrow = tmp_path / "narrow.toml"
-    narrow.write_text(text.replace("cell_mm = 5.0", "cell_mm = 0.5"))
-    assert narrow.read_text() != text
     doubts = _look(path, str(narrow)).doubts
     assert any(re.match(r"layer 0 is 6 mm wide and layer \d+ 60 mm: are their cells in mm", each) for each in doubts)
 
@@ -242,7 +214,6 @@ def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
         (1e-3, 1.0, "is incident_energies in MeV"),
         (1.0, 1e-3, "is that the unit of showers (--geometry"),
         (1.0, 1e3, "is that the unit of showers (--geometry"),
-        (1e-3, 1e-3, "is incident_energies in MeV"),
     ],
 )
 def test_another_unit_of_challenges_layout_is_named(tmp_path: Path, energy: float, deposits: float, told: str) -> None:
@@ -297,12 +268,10 @@ def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
     assert noted["good.h5"]["doubts"] == []
     assert noted["good.h5"]["response"] == pytest.approx(0.02, rel=0.02)
     assert "E_vis/E is 20" in noted["mev.h5"]["doubts"][0]
-    assert json.loads((tmp_path / "ds/manifest.json").read_text())["plausibility"][0]["name"] == "good.h5"
 
 
-@pytest.mark.parametrize("response", [0.002, 0.02, 0.2, 1.0])
-@pytest.mark.parametrize("x0_per_layer", [0.4, 1.0, 2.0])
-def test_other_sampling_calorimeters_are_not_doubted(tmp_path: Path, response: float, x0_per_layer: float) -> None:
+@pytest.mark.parametrize(("x0_per_layer", "response"), [(0.4, 0.002), (1.0, 0.02), (2.0, 0.2), (2.0, 1.0)])
+def test_other_sampling_calorimeters_are_not_doubted(tmp_path: Path, x0_per_layer: float, response: float) -> None:
     """Showers of 1 to 500 GeV with the profile of a critical energy of 12 MeV."""
     layers = int(30 / x0_per_layer)
     geometry = Geometry((9, 9, layers), cell_mm=20, layer_pitch_mm=20.0, x0_per_layer=x0_per_layer, file_unit_gev=0.001)
