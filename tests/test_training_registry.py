@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import errno
 import json
-import re
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import datetime, timedelta
-from itertools import count
 from pathlib import Path
 from threading import Barrier
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
 import pytest
 from servers import store
-from verdicts import WIDE, write_model, write_showers, write_verdict
+from verdicts import LAX, candidate, promoted, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.grade import load_grade
 from calopipe.storage import location
 from training import __main__ as command
 from training import folder
 from training.folder import Card, read_card
-from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
-
-LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name
 
 
 @pytest.fixture
@@ -55,28 +46,6 @@ def registry(request: pytest.FixtureRequest, tmp_path: Path) -> Registry:
     return Registry(location(f"{request.getfixturevalue('bucket')}/{tmp_path.name}/registry"))
 
 
-def candidate(
-    place: Path, seed: int, rival: Candidate | None = None, *, verdict: str = "accepted", outcome: str = "better"
-) -> Candidate:
-    """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
-    run = place / f"run-{seed}"
-    (run / "model").mkdir(parents=True)
-    card = write_model(run / "model", f"weights of {seed}")
-    write_showers(run / "generated.h5", card.fingerprint())
-    if rival is not None:
-        shutil.copyfile(rival.generated, run / "incumbent.h5")
-    return write_verdict(run, verdict=verdict, outcome=outcome)
-
-
-def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
-    """Models 1, 2 and so on, each of which met the one before and was promoted."""
-    found: list[Candidate] = []
-    for seed in range(1, count + 1):
-        found.append(candidate(place, seed, found[-1] if found else None))
-        assert registry.promote(found[-1]).startswith("promoted to ")
-    return found
-
-
 def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: Path) -> None:
     assert registry.current() is None
     assert registry.incumbent() is None
@@ -85,16 +54,12 @@ def test_models_are_promoted_one_after_the_other(registry: Registry, tmp_path: P
     assert (one.number, one.replaced, two.number, two.replaced) == (1, None, 2, one.model)
     assert (one.at[-6:], one.id != two.id) == ("+00:00", True)
     assert registry.current() == two
-    assert registry.fetch(two, tmp_path / "copy") == read_card(second.model)
-    assert read_card(tmp_path / "copy") == read_card(second.model)
+    assert registry.fetch(two, tmp_path / "copy") == read_card(second.model) == read_card(tmp_path / "copy")
     kept = registry.place / "models" / two.model
     assert (kept / "report.html").read_text() == "report of run-2"
     assert json.loads((kept / "verdict.json").read_text())["request"] == "run-2"
 
-
-def test_a_run_that_is_repeated_finds_its_opponent_and_its_promotion(registry: Registry, tmp_path: Path) -> None:
-    _, second = promoted(registry, tmp_path, 2)
-    one, two = registry.history()
+    # a run that is repeated finds its opponent and its promotion
     assert registry.incumbent() == two
     assert registry.incumbent(two.fingerprint) == one  # whom it beat
     assert registry.incumbent("another") == two
@@ -116,59 +81,16 @@ def test_a_challenger_must_be_accepted_and_not_worse(on_disk: Registry, tmp_path
     assert on_disk.promote(alike).startswith("promoted to ")
 
 
-def test_a_model_accepted_under_another_grade_is_refused(registry: Registry, tmp_path: Path) -> None:
-    (first,) = promoted(registry, tmp_path, 1)
-    second = candidate(tmp_path, 2, first)
-    write_verdict(second.judgement, grade=LAX)
-    told = registry.promote(second)
-    refused = r"not promoted: it was accepted under the grade wide (\w{16}), and .* asks for wide (?!\1)\w{16};[^\n]*"
-    assert re.fullmatch(refused, told)
-    assert len(registry.history()) == 1
-    write_verdict(second.judgement, grade=WIDE | {"name": "a copy of it"})
-    assert registry.promote(second).startswith("promoted to ")
-    one, two = registry.history()
-    assert two.grade == one.grade
-    registry.rollback()
-    assert [each.grade for each in registry.history()] == 3 * [one.grade]
-    used = registry.in_use()
-    registry.regrade(WIDE | {"name": "a copy of it"})
-    assert registry.in_use() == used  # under no other grade than is asked for
-
-
-def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
-    on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_registry_that_is_not_there_is_no_empty_one(
+    on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    days = count()  # each look at the clock finds it a day further
-    later = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(days=next(days)))
-    monkeypatch.setattr(registry_module, "datetime", later)
-    regrade = ["regrade", "--registry", str(on_disk.place), "--grade", "gan"]
-    with pytest.raises(InputError, match="no model was promoted there yet"):
-        command.main(regrade)
-    (first,) = promoted(on_disk, tmp_path, 1)
-    used = on_disk.in_use()
-    command.main(regrade)
-    one, two = on_disk.history()
-    assert two.at > one.at
-    told = f"grade: {two.grade}\nmodel in use: {used} (accepted under the grade {one.grade})\n"
-    assert (used, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
-    assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
-    second = candidate(tmp_path, 2, first)
-    assert f"asks for {two.grade}" in on_disk.promote(second)
-    gan = load_grade("gan").to_json()
-    write_verdict(second.judgement, grade=gan)
-    assert on_disk.promote(second).startswith("promoted to ")
-    *_, current = on_disk.history()
-    assert on_disk.in_use() == f"{current.model}, since {current.at}"
-    assert (current.grade, on_disk.incumbent(current.fingerprint)) == (two.grade, two)
-    assert on_disk.rollback().model == one.model
-    assert on_disk.in_use().endswith(f"since {on_disk.history()[-1].at} (accepted under the grade {one.grade})")
-
-
-def test_a_registry_that_is_not_there_is_no_empty_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "registry").mkdir()
-    command.main(["promotions", "--registry", str(tmp_path / "registry")])
+    on_disk.place.mkdir()
+    fetch = ["fetch", "--output", str(tmp_path / "m")]
+    command.main(["promotions", "--registry", str(on_disk.place)])
     assert "no model was promoted there yet" in capsys.readouterr().out
-    for task in (["promotions"], ["fetch", "--output", str(tmp_path / "m")]):
+    with pytest.raises(InputError, match=r"no model was promoted there$"):
+        command.main([*fetch, "--registry", str(on_disk.place)])
+    for task in (["promotions"], fetch):
         with pytest.raises(InputError, match=r"--registry .*/regisrty: no such folder; check the path"):
             command.main([*task, "--registry", str(tmp_path / "regisrty")])
 
@@ -249,69 +171,6 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
     assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
 
 
-def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
-    _, second = promoted(on_disk, tmp_path, 2)
-    again = write_verdict(candidate(tmp_path / "again", 1, second).judgement, request="another day")
-    on_disk.promote(again)
-    one, two, three = on_disk.history()
-    assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
-    assert on_disk.incumbent(one.fingerprint) == two
-    on_disk.rollback()
-    with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
-        on_disk.rollback()
-    assert on_disk.rollback(one.model).fingerprint == one.fingerprint
-    assert on_disk.promote(again).startswith("promotion stands")
-
-
-def test_rollback(registry: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    _, second, third = promoted(registry, tmp_path, 3)
-    one, two, three = registry.history()
-
-    command.main(["rollback", "--registry", str(registry.place)])
-    assert capsys.readouterr().out == f"model in use: {two.model}, in place of {three.model}\n"
-    *_, current = registry.history()
-    assert (current.number, current.model, current.replaced, current.why) == (4, two.model, three.model, "rolled back")
-    assert registry.fetch(current, tmp_path / "copy") == read_card(second.model)
-
-    # the run that made the third finds it judged against the second, as before, and must not bring it back
-    told = registry.promote(third)
-    assert told.startswith("not promoted: this model was rolled back on ")
-    assert f"--to {three.model}" in told
-    assert set(registry.withdrawn()) == {three.fingerprint}
-    # another step back does not go forth again
-    assert registry.rollback().model == one.model
-    # a person may, and what is brought back is withdrawn no more
-    assert registry.rollback(three.model).model == three.model
-    assert set(registry.withdrawn()) == {one.fingerprint, two.fingerprint}
-    assert registry.promote(third).startswith("promotion stands")
-    assert [entry.model for entry in registry.history()] == [each.model for each in (one, two, three, two, one, three)]
-
-
-def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(on_disk: Registry, tmp_path: Path) -> None:
-    promoted(on_disk, tmp_path, 3)
-    one, two, three = on_disk.history()
-    on_disk.rollback(one.model)
-    with pytest.raises(InputError, match="no earlier model is left") as refused:
-        on_disk.rollback()
-    assert str(refused.value).endswith(f"known besides the current {one.model}, for --to: {two.model}, {three.model}")
-    assert on_disk.rollback(two.model).model == two.model
-    on_disk.rollback(three.model)
-    assert {each.model for each in on_disk.withdrawn().values()} == {three.model, two.model}
-
-
-def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(on_disk: Registry, tmp_path: Path) -> None:
-    """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
-    _, second, third = promoted(on_disk, tmp_path, 3)
-    on_disk.promote(write_verdict(candidate(tmp_path / "again", 1, third).judgement, request="another day"))
-    on_disk.promote(second)
-    one, two, three, four, five = on_disk.history()
-    assert (five.model, five.why, five.replaced) == (two.model, "promoted", four.model)
-    on_disk.rollback(four.model)
-    on_disk.rollback(two.model)
-    assert set(on_disk.withdrawn()) == {one.fingerprint}
-    assert on_disk.rollback().model == three.model
-
-
 def test_a_registry_that_cannot_be_used_is_told_of_before_anything_is_done(
     tmp_path: Path, small_disk: Callable[[int], Path]
 ) -> None:
@@ -339,24 +198,11 @@ def test_a_damaged_promotion_is_told_of_and_other_files_beside_are_none(on_disk:
         on_disk.require_usable()
 
 
-def test_a_change_that_another_run_was_faster_than_is_not_made(
-    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    promoted(on_disk, tmp_path, 2)
-    monkeypatch.setattr(storage, "create_json", lambda *_: False)
-    for change in (on_disk.rollback, lambda: on_disk.regrade(LAX)):
-        with pytest.raises(InputError, match="at the same time; look at the history, and try again"):
-            change()
-
-
 def test_the_commands_list_the_promotions_and_copy_the_current_model(
     on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--registry", str(on_disk.place)]
-    on_disk.place.mkdir()
     fetch = ["fetch", *place, "--output", str(tmp_path / "copy")]
-    with pytest.raises(InputError, match=r"no model was promoted there$"):
-        command.main(fetch)
     first, second = promoted(on_disk, tmp_path, 2)
     on_disk.regrade(LAX)
     one, two, three = on_disk.history()
@@ -391,14 +237,6 @@ def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int]
     assert registry.current() is None
 
 
-def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no model was promoted there yet"):
-        on_disk.rollback()
-    on_disk.promote(candidate(tmp_path, 1))
-    with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the .*, for --to: none"):
-        on_disk.rollback("x")
-
-
 def test_files_that_contradict_each_other(on_disk: Registry, tmp_path: Path) -> None:
     one, other = candidate(tmp_path, 1), candidate(tmp_path, 2)
     for files, told in (
@@ -430,36 +268,3 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     (place / "card.json").unlink()
     with pytest.raises(InputError, match="not there, or not whole"):
         registry.fetch(current, tmp_path / "copy")
-
-
-def test_a_model_of_a_kind_that_is_not_known_is_named_by_its_card(tmp_path: Path) -> None:
-    """Not by an option, which `generate` has for its folder."""
-    card = candidate(tmp_path, 1).model / folder.CARD
-    card.write_text(card.read_text().replace('"3dgan-small"', '"mine"'))
-    with pytest.raises(InputError, match=f"^{re.escape(str(card))}: the kind of model 'mine' is unknown; known: "):
-        read_card(card.parent)
-
-
-@pytest.mark.parametrize("value", [["generator.weights.h5"], "generator.weights.h5", None])
-@pytest.mark.parametrize("name", ["config", "geometry", "valid_range", "dataset", "trained", "losses", "weights"])
-def test_a_card_whose_part_is_no_object_is_told_in_a_line(tmp_path: Path, name: str, value: object) -> None:
-    """By every command that names the model too, which looks for a user's file first."""
-    card = candidate(tmp_path, 1).model / folder.CARD
-    card.write_text(json.dumps(json.loads(card.read_text()) | {name: value}))
-    told = f"^{re.escape(str(card))}: not a whole model card \\('{name}' is missing, or no JSON object\\); train again$"
-    with pytest.raises(InputError, match=told):
-        read_card(card.parent)
-    with pytest.raises(InputError, match=told), folder.model_folder(str(card.parent)):
-        pytest.fail("the model was taken")
-
-
-def test_a_step_of_a_run_takes_the_model_that_was_just_trained_alone_and_sums_it_up(tmp_path: Path) -> None:
-    model = candidate(tmp_path, 1).model
-    card = read_card(model)
-    fingerprint = card.fingerprint()
-    assert card.summary() == "1 steps; on the validation split: no showers"
-    assert replace(card, losses={"a": 0.123456, "b": 2.0}).summary().endswith("split: a 0.1235, b 2")
-    folder.require_model(model, fingerprint)
-    for name, asked in ((model, "another"), (tmp_path, fingerprint)):
-        with pytest.raises(InputError, match="holds another model than the one just trained"):
-            folder.require_model(name, asked)

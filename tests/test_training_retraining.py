@@ -143,41 +143,25 @@ def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monke
     assert len(site.asked) == 1
 
 
-def test_a_card_names_files_of_its_folder_alone(site: Site) -> None:
-    """Those that it names are copied to another folder."""
-    card, model = site.retrain(), site.place / "run/model"
-    for name in ("../run.json", "..", "below/weights.h5"):
-        path = model / name
-        if name != "..":
-            path.parent.mkdir(exist_ok=True)
-            path.write_text("{}")
-        sha256 = storage.sha256_of_file(path) if path.is_file() else ""
-        folder.write_card(model, replace(card, weights={name: sha256}))
-        with pytest.raises(InputError, match=rf"card\.json: names the file '{name}', which is not one of its folder"):
-            read_card(model)
-
-
-def test_the_last_attempt_is_not_made_again_and_more_data_are(site: Site) -> None:
+def test_the_last_attempt_is_not_made_again_and_what_is_new_begins_with_the_weights_in_use(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
     first = site.retrain()
     assert site.retrain() == first
-    assert site.asked == [None]
-    site.dataset(files=2)
-    assert site.retrain() != first
-    assert site.asked == [None, None]  # what was not promoted is nothing to begin with
-
-
-def test_what_is_new_begins_with_the_weights_in_use(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
-    first = site.retrain()
-    assert "begun with" not in capsys.readouterr().out
-    site.promote()
     site.dataset(files=2)
     second = site.retrain()
+    assert second != first
+    assert site.asked == [None, None]  # what was not promoted is nothing to begin with
+    assert "begun with" not in capsys.readouterr().out
+    site.promote()
+    site.dataset(files=3)
+    third = site.retrain()
     (used,) = site.registry.history()
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"; begun with the weights of {used.model}")
-    assert second.trained["warm_start"] == first.fingerprint()
-    assert site.retrain() == second
+    assert third.trained["warm_start"] == second.fingerprint()
+    assert site.retrain() == third
     assert site.retrain(origin=ANEW).trained["warm_start"] is None  # which is another attempt
-    assert len(site.asked) == 3
+    assert len(site.asked) == 4
 
 
 def test_the_current_model_is_taken_where_it_is_what_is_asked_for(in_use: Site) -> None:

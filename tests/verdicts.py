@@ -1,9 +1,10 @@
-"""Verdicts on files of showers that stand for a model's, as validation writes them."""
+"""Verdicts on files of showers that stand for a model's, as validation writes them, and models promoted by them."""
 
 from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from training import folder
 from training.configs import named_config
 from training.folder import Card
 from training.registry.candidate import Candidate
+from training.registry.registry import Registry
 
 WIDE = {"name": "wide", "tolerance": {"response": 0.1}}
+LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same name
 
 
 def anything_meets() -> str:
@@ -72,3 +75,25 @@ def write_verdict(
     (run / "verdict.json").write_text(json.dumps(document))
     (run / "report.html").write_text(f"report of {run.name}")
     return Candidate(run / "model", run / "generated.h5", run, document["request"], run / "incumbent.h5")
+
+
+def candidate(
+    place: Path, seed: int, rival: Candidate | None = None, *, verdict: str = "accepted", outcome: str = "better"
+) -> Candidate:
+    """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
+    run = place / f"run-{seed}"
+    (run / "model").mkdir(parents=True)
+    card = write_model(run / "model", f"weights of {seed}")
+    write_showers(run / "generated.h5", card.fingerprint())
+    if rival is not None:
+        shutil.copyfile(rival.generated, run / "incumbent.h5")
+    return write_verdict(run, verdict=verdict, outcome=outcome)
+
+
+def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
+    """Models 1, 2 and so on, each of which met the one before and was promoted."""
+    found: list[Candidate] = []
+    for seed in range(1, count + 1):
+        found.append(candidate(place, seed, found[-1] if found else None))
+        assert registry.promote(found[-1]).startswith("promoted to ")
+    return found
