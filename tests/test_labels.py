@@ -83,24 +83,6 @@ def test_labels_are_written_and_read_again_and_parts_are_joined(tmp_path: Path, 
     np.testing.assert_array_equal(found.cells, made.cells)
 
 
-@pytest.mark.parametrize(
-    ("labels", "line"),
-    [
-        ({"phi": np.full(20, 5.0)}, "event 0: phi is 5.0, expected an angle of -pi/2 to pi/2 rad; is it in degrees?"),
-        (
-            dict.fromkeys(("theta", "pdg", "phi", "mtheta"), np.zeros(7)),  # the first by name, in each run
-            "'mtheta' has shape (7,) of float64, expected 20 entries of numbers, one a shower",
-        ),
-        ({"pdg": np.full(20, 11.5)}, "'pdg' of event 0 is 11.5, expected the PDG code of a particle, such as 11"),
-    ],
-)
-def test_what_is_no_label_is_refused(tmp_path: Path, labels: dict[str, Any], line: str) -> None:
-    path = write_file(tmp_path / "a.h5", make_showers(events=20), **labels)
-    with pytest.raises(InputError) as error:
-        open_showers(path)
-    assert str(error.value).startswith(f"{path}: {line}")
-
-
 def test_files_with_and_without_a_label_are_not_mixed(tmp_path: Path) -> None:
     labels = _labels(20)
     one = write_file(tmp_path / "a.h5", make_showers(events=20), **labels)

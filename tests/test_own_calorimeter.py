@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from showers import make_ring_showers
 
+from calopipe.events.splits import SPLITS
 from calopipe.showers.detectors import settled, split_values
 from calopipe.showers.files import open_showers
 from preprocessing import __main__ as command
@@ -39,10 +40,7 @@ def test_from_arrays_to_a_dataset(
     geometry, _ = split_values(str(EXAMPLE))
     assert geometry is not None
     showers = make_ring_showers(events=60, geometry=geometry, seed=3)
-    front, back = (
-        showers.cells[:, :12, :12, :10].transpose(0, 3, 1, 2),
-        showers.cells[:, :6, :8, 10:].transpose(0, 3, 1, 2),
-    )
+    front, back = (np.moveaxis(part, 3, 1) for part in (showers.cells[:, :12, :12, :10], showers.cells[:, :6, :8, 10:]))
     assert front.sum() + back.sum() == pytest.approx(showers.cells.sum(), rel=1e-5)
     monkeypatch.chdir(tmp_path)
     (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -53,16 +51,13 @@ def test_from_arrays_to_a_dataset(
     assert not caplog.records
     manifest = read_manifest(tmp_path / "runs" / "dataset")
     assert (manifest.geometry, manifest.settings["geometry"]) == (geometry, settled(str(EXAMPLE)))
-    found = {}
-    for split in ("train", "validation", "test"):
-        for batch in ordered_batches(tmp_path / "runs" / "dataset", manifest, split, batch=10):
-            names = batch["energy_gev"].numpy().tolist()
-            found |= dict(
-                zip(names, zip(batch["cells"].numpy(), batch["mtheta_rad"].numpy(), strict=True), strict=True)
-            )
-    assert len(found) == 60
-    for row, energy in enumerate(showers.energy_gev.tolist()):
-        cells, mtheta = found[energy]
-        np.testing.assert_allclose(cells * 20, showers.cells[row], rtol=1e-5)  # from units of 0.02 GeV to MeV
-        assert mtheta == pytest.approx(showers.mtheta_rad[row], rel=1e-6)
+    folder = tmp_path / "runs" / "dataset"
+    batches = [batch for split in SPLITS for batch in ordered_batches(folder, manifest, split, batch=10)]
+    energy, cells, mtheta = (
+        np.concatenate([batch[name] for batch in batches]) for name in ("energy_gev", "cells", "mtheta_rad")
+    )
+    found, made = np.argsort(energy), np.argsort(showers.energy_gev)
+    np.testing.assert_array_equal(energy[found], showers.energy_gev[made])
+    np.testing.assert_allclose(cells[found] * 20, showers.cells[made], rtol=1e-5)  # from units of 0.02 GeV to MeV
+    np.testing.assert_allclose(mtheta[found], showers.mtheta_rad[made], rtol=1e-6)
     assert open_showers(tmp_path / "showers.h5", str(EXAMPLE)).geometry == geometry

@@ -138,12 +138,7 @@ def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = write_flow(tmp_path / "a.h5")
-
-    def hashed_after_another_was_written(place: Path) -> str:
-        write_flow(place, frames=FRAMES + 1)
-        return "0" * 64
-
-    monkeypatch.setattr(storage, "sha256_of_file", hashed_after_another_was_written)
+    monkeypatch.setattr(storage, "sha256_of_file", lambda place: str(write_flow(place, frames=FRAMES + 1)))
     with pytest.raises(InputError, match=r"a\.h5: changed while it was read"):
         PairSettings().discover([str(path)], Tolerance())
 

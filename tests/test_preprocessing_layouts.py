@@ -152,6 +152,14 @@ BAD_HEADERS: dict[str, tuple[Callable[[Path], object] | dict[str, Any], str]] = 
         {"theta": np.degrees(_SHOWERS.theta_rad)},
         "event 0: theta is .*, expected an angle between 0 and pi rad, .* is normal incidence; is it in degrees",
     ),
+    "azimuth in degrees": (
+        {"phi": np.full(20, 5.0)}, "event 0: phi is 5.0, expected an angle of -pi/2 to pi/2 rad; is it in degrees?"
+    ),
+    "half a particle": ({"pdg": np.full(20, 11.5)}, "'pdg' of event 0 is 11.5, expected the PDG code of a particle"),
+    "other numbers of labels": (  # the first by name is told, in each run
+        dict.fromkeys(("theta", "pdg", "phi", "mtheta"), np.zeros(7)),
+        r"'mtheta' has shape \(7,\) of float64, expected 20 entries of numbers, one a shower",
+    ),
     "one label for all": ({"energy": np.float32(5)}, r"'energy' has shape \(\)"),
     "geometry in words": (lambda path: _stating(path, cell_mm="5.1mm"), r"attribute cell_mm is '5\.1mm', expected a"),
     "negative unit": (
