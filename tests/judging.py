@@ -12,13 +12,15 @@ from showers import SAMPLE, SMALL_GEOMETRY, make_showers, observed
 from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Array, Geometry, Showers
 from calopipe.showers.files import open_showers
+from calopipe.showers.selection import Selection
 from calopipe.verdict import read_verdict
 from validation.__main__ import main
-from validation.judge.answers import Criterion, judge_all
+from validation.judge.answers import Criterion, Measurement, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables
-from validation.measure.sets import Rows, Tables
+from validation.measure.sets import Rows, ShowerSet, Tables
 from validation.statistics.binning import Binning
+from validation.statistics.estimates import Estimate
 from validation.statistics.resampling import Resampled, resample
 
 
@@ -37,6 +39,23 @@ def drawn(reference: Array, candidate: Array, *, per_event: int = 0, seed: int =
     """The means of the columns `f` of both sets, resampled."""
     sides = [lambda rows: {"f": rows}] * 2
     return resample((reference, candidate, per_event), sides, rng=np.random.default_rng(seed))
+
+
+def measurement(
+    *estimates: Estimate,
+    name: str = "m",
+    key: str = "response",
+    target: float = 1.0,
+    tolerance: float = 0.1,
+    **more: Any,
+) -> Measurement:
+    """What a criterion judges, whose tolerance is 0.1 about one unless it is said."""
+    return Measurement(name, key, "", "", target, tolerance, estimates, {"value": None}, **more)
+
+
+def opened(*paths: Path, name: str = "", **selection: Any) -> ShowerSet:
+    """The set of the files, called `name` or as the first of them, of which showers are chosen as `Selection` says."""
+    return ShowerSet.open(list(paths), name or paths[0].stem, Selection(**selection))
 
 
 def validated(reference: Path, candidate: Path, output: Path, *options: str) -> dict[str, Any]:

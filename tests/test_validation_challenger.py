@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
-from judging import drawn
+from judging import drawn, measurement
 
 from calopipe.verdict import ALIKE, summary_line
 from validation.judge.answers import Measurement
@@ -17,14 +18,16 @@ from validation.statistics.resampling import difference_of_means
 TOLERANCE = 0.1
 
 
-def _measured(*estimates: Estimate, name: str = "a", side: int = 0) -> Measurement:
-    return Measurement(name, "response", "all", "", 0.0, TOLERANCE, estimates, {}, side=side)
-
-
 def measurements(reference: np.ndarray, candidate: np.ndarray, seed: int = 0) -> list[Measurement]:
     """One criterion a column: the difference of its means."""
     estimates = drawn(reference, candidate, seed=seed).estimate(difference_of_means("f"))
-    return [_measured(estimate, name=name) for name, estimate in zip("abc", estimates, strict=True)]
+    return [measurement(estimate, name=name, target=0.0) for name, estimate in zip("abc", estimates, strict=True)]
+
+
+def distance(*estimates: Estimate, target: float = 0.0, **more: Any) -> _Distance:
+    found = _Distance.of(measurement(*estimates, target=target, **more))
+    assert found is not None
+    return found
 
 
 def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
@@ -34,8 +37,7 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
     found = against_incumbent(measurements(reference, near), measurements(reference, far))
     assert found["outcome"] == "better"
     assert found["interval"][1] < 0
-    assert [row["name"] for row in found["criteria"]][2] == "c"
-    assert [row["outcome"] for row in found["criteria"]][:2] == ["better", "better"]
+    assert [(row["name"], row["outcome"]) for row in found["criteria"]][:2] == [("a", "better"), ("b", "better")]
     assert found["criteria"][0]["incumbent"] == pytest.approx(9, rel=0.3)  # three tolerances away, squared
     assert found["difference"] == pytest.approx(np.mean([row["difference"] for row in found["criteria"]]))
     assert against_incumbent(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
@@ -44,9 +46,8 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
 @pytest.mark.parametrize("side", [0, -1])
 def test_a_resample_that_falls_short_by_more_is_farther_also_where_only_a_deficit_counts(side: int) -> None:
     estimate = Estimate(0.8, 0.05, 500, replicates=np.array([0.75, 0.8, 0.85]))
-    found = _Distance.of(Measurement("a", "coverage", "all", "", 1.0, TOLERANCE, (estimate,), {}, side=side))
-    assert found is not None
-    assert found.scatter[0] > found.scatter[1] > found.scatter[2]
+    scatter = distance(estimate, target=1.0, side=side).scatter
+    assert scatter[0] > scatter[1] > scatter[2]
 
 
 @pytest.mark.parametrize(("excess", "square"), [(2.0, 3.0), (0.5, -0.75)])
@@ -54,8 +55,7 @@ def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(exces
     """About zero, with the variance 4 t^2 s^2 + 2 s^4, for an error as large as the tolerance."""
     away = np.random.default_rng(8).normal(0, TOLERANCE, 20_000)
     estimate = Estimate(excess * TOLERANCE, TOLERANCE, 500, replicates=excess * TOLERANCE + away)
-    found = _Distance.of(_measured(estimate))
-    assert found is not None
+    found = distance(estimate)
     assert found.square == pytest.approx(square)
     variance = 4 * max(square, 0) + 2
     assert found.scatter.mean() == pytest.approx(0, abs=4 * math.sqrt(variance / 20_000))
@@ -69,16 +69,14 @@ def _estimate(value: float, error: float = 0.0, null: tuple[float, float] | None
 
 
 def test_a_separation_power_is_a_square_already_and_has_its_own_error() -> None:
-    distance = _Distance.of(_measured(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1))
-    assert distance is not None
-    assert distance.square == pytest.approx(2.0)
-    np.testing.assert_allclose(distance.scatter, [-0.3, 0.0, 0.3], atol=1e-12)
+    found = distance(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1)
+    assert found.square == pytest.approx(2.0)
+    np.testing.assert_allclose(found.scatter, [-0.3, 0.0, 0.3], atol=1e-12)
 
 
 def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:
-    distance = _Distance.of(_measured(_estimate(1.0, 0.5), _estimate(3.0, 0.5), Estimate(math.nan, math.nan, 5)))
-    assert distance is not None
-    assert distance.square == pytest.approx((1 + 9) / 2 - 0.25)
+    found = distance(_estimate(1.0, 0.5), _estimate(3.0, 0.5), Estimate(math.nan, math.nan, 5))
+    assert found.square == pytest.approx((1 + 9) / 2 - 0.25)
 
 
 @pytest.mark.parametrize(
@@ -91,8 +89,10 @@ def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:
     ],
 )
 def test_no_criterion_decides_alone(challenger: Estimate, incumbent: Estimate, difference: float) -> None:
-    sides = ([_measured(of), _measured(of, name=name)] for of, name in ((challenger, "b"), (incumbent, "c")))
-    compared = against_incumbent(*sides)
+    def named(estimate: Estimate, *names: str) -> list[Measurement]:
+        return [measurement(estimate, name=name, target=0.0) for name in names]
+
+    compared = against_incumbent(named(challenger, "a", "b"), named(incumbent, "a", "c"))
     assert [row["name"] for row in compared["criteria"]] == ["a"]
     assert compared["difference"] == pytest.approx(difference, rel=1e-6)
 
@@ -132,7 +132,7 @@ def test_what_cannot_be_known_is_left_out() -> None:
         Estimate(math.nan, math.nan, 5),
         Estimate(0.1, math.nan, 50, replicates=np.zeros(400)),  # a correlation of few showers
     ):
-        unknown = [_measured(estimate)]
+        unknown = [measurement(estimate, target=0.0)]
         found = against_incumbent(unknown, unknown)
         assert (found["outcome"], found["difference"], found["criteria"]) == ("no significant difference", None, [])
 

@@ -1,16 +1,24 @@
-"""FPD and KPD against closed forms. `test_challenge.py` has them against jetnet."""
+"""How far apart sets are: FPD, KPD and the AUC of a classifier, with its interval, against closed forms and loops.
+
+`test_challenge.py` has the distances against jetnet.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 
 import numpy as np
 import pytest
+from scipy import stats
 from showers import make_showers, observed
 
+from calopipe.showers.cells import Array
 from validation.measure.observables import FEATURES, SCALARS, features
+from validation.statistics import classifier
 from validation.statistics import distances as module
+from validation.statistics.classifier import LEAST_SHOWERS, auc, delong
 from validation.statistics.distances import _frechet, _intercept, distances, fpd, kpd, sizes
 
 
@@ -67,3 +75,117 @@ def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candida
         assert found[name]["uncertainty"] == distance(reference, candidate).uncertainty
     assert distances(reference[:99], reference) is distances(reference, reference[:49]) is None
     assert distances(reference[:100], reference[:50], batch=draw) is not None
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+def components(negative: Array, positive: Array) -> tuple[Array, Array]:
+    """DeLong's structural components as the paper defines them, pair by pair."""
+    wins = [[float(p > n) + 0.5 * float(p == n) for p in positive] for n in negative]
+    return np.array([np.mean(row) for row in wins]), np.array(
+        [np.mean([row[j] for row in wins]) for j in range(len(positive))]
+    )
+
+
+def test_delong_agrees_with_loops_also_where_scores_tie() -> None:
+    negative, positive = rng(1).integers(0, 8, 23) / 2, rng(2).integers(2, 10, 31) / 2
+    of_negative, of_positive = components(negative, positive)
+    value, variance = delong(negative, positive)
+    assert value == pytest.approx(np.mean(of_negative))
+    assert variance == pytest.approx(np.var(of_negative, ddof=1) / 23 + np.var(of_positive, ddof=1) / 31)
+
+
+def test_delong_of_paired_scores_sums_over_an_event() -> None:
+    negative, positive = rng(3).normal(size=20), rng(4).normal(0.5, 1, 40)
+    of_negative, of_positive = components(negative, positive)
+    of_event = [of_negative[i] + (of_positive[2 * i] + of_positive[2 * i + 1]) / 2 for i in range(20)]
+    assert delong(negative, positive, per_event=2)[1] == pytest.approx(np.var(of_event, ddof=1) / 20)
+
+
+@pytest.mark.parametrize("per_event", [0, 2])
+def test_the_interval_of_both_halves_is_as_wide_as_that_of_one(per_event: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_events = [rng(seed).normal(size=200) for seed in (1, 2)]
+    halves = [(x, np.repeat(x, 2) / 2 + rng(seed).normal(0.4, 1, 400)) for seed, x in enumerate(of_events)]
+    answers = iter(halves)
+    monkeypatch.setattr(classifier, "_scores", lambda *_, **__: next(answers))
+    found = auc(np.zeros((400, 1)), np.zeros((800, 1)), per_event=per_event, rng=rng(0))
+    values, variances = zip(*(delong(*half, per_event=per_event) for half in halves), strict=True)
+    reach = 1.959964 * np.sqrt(variances).mean()
+    value = np.mean(values)
+    assert (found["value"], *found["interval"]) == pytest.approx((value, value - reach, value + reach), rel=1e-6)
+    away = (value - 0.5) * 1.959964 / reach
+    assert found["p_value"] == pytest.approx(math.erfc(away / math.sqrt(2)), rel=1e-5)  # to either side
+
+
+@pytest.mark.parametrize(("shift", "ends"), [(2.0, (None, 1.0)), (-2.0, (0.0, None))])
+def test_an_interval_ends_at_zero_and_one(
+    shift: float, ends: tuple[float | None, float | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scores = np.arange(6) / 2, np.arange(6) / 2 + shift
+    monkeypatch.setattr(classifier, "_scores", lambda *_, **__: scores)
+    area = auc(np.zeros((50, 1)), np.zeros((50, 1)), per_event=0, rng=rng(0))
+    value, variance = delong(*scores)
+    reach = 1.959964 * math.sqrt(variance)
+    assert max(value - 0.5, 0.5 - value) + reach > 0.5
+    expected = [value + side * reach if end is None else end for side, end in zip((-1, 1), ends, strict=True)]
+    assert area["interval"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_halves_are_equal_and_drawn_at_random() -> None:
+    first, second = (classifier._half(1_001, rng(seed)) for seed in (1, 2))
+    assert first.sum() == second.sum() == 500
+    assert 200 < (first & second).sum() < 300  # 250 expected
+    assert 200 < first[:500].sum() < 300
+
+
+def test_sets_of_one_truth_are_rarely_told_apart() -> None:
+    found = []
+    for seed in range(20):
+        values = rng(100 + seed).normal(size=(600, 4))
+        found.append(auc(values[:300], values[300:], per_event=0, rng=rng(seed)))
+    assert sum(each["p_value"] < 0.05 for each in found) <= 3
+    assert abs(np.mean([each["value"] for each in found]) - 0.5) < 0.02
+
+
+def test_a_shift_is_found_up_to_the_best_possible_auc() -> None:
+    values = rng(7).normal(size=(4_000, 3))
+    candidate = values[2_000:] + np.array([1.0, 0.0, 0.0])
+    found = auc(values[:2_000], candidate, per_event=0, rng=rng(8))
+    best = float(stats.norm.cdf(1 / math.sqrt(2)))  # that of the first feature itself
+    assert best - 0.03 < found["value"] < best + 0.015
+    assert found["interval"][0] < found["value"] < found["interval"][1]
+    assert found["p_value"] == pytest.approx(0, abs=1e-12)
+
+
+def test_sets_without_overlap_have_an_auc_of_one() -> None:
+    values = rng(9).normal(size=(120, 2))
+    found = auc(values, values + 50, per_event=1, rng=rng(10))
+    assert found == {"value": 1.0, "interval": [1.0, 1.0], "p_value": 0.0}
+
+
+def test_an_event_and_its_partners_are_in_the_same_half() -> None:
+    # Each event has labels of its own, with no more to learn. Trees that had seen a partner could find its event.
+    labels = rng(11).normal(size=(400, 3))
+    reference, candidate = np.concatenate([labels, labels[:, :1]], axis=1), np.repeat(labels, 2, axis=0)
+    candidate = np.concatenate([candidate, candidate[:, :1]], axis=1)
+    found = auc(reference, candidate, per_event=2, rng=rng(12))
+    assert found["value"] == pytest.approx(0.5, abs=1e-9)
+
+
+def test_the_answer_depends_on_the_seed_alone_and_missing_values_are_allowed() -> None:
+    values = rng(13).normal(size=(400, 3))
+    values[::7, 1] = np.nan
+    first, again = (auc(values[:200], values[200:], per_event=0, rng=rng(14)) for _ in range(2))
+    assert first == again
+    assert first["value"] is not None
+
+
+def test_too_few_showers_have_no_auc() -> None:
+    nothing = {"value": None, "interval": None, "p_value": None}
+    few, many = np.zeros((LEAST_SHOWERS - 1, 2)), np.zeros((LEAST_SHOWERS, 2))
+    assert auc(few, many, per_event=0, rng=rng(15)) == nothing
+    assert auc(many, few, per_event=0, rng=rng(15)) == nothing
+    least = auc(many, many, per_event=0, rng=rng(15))
+    assert (least["value"], least["p_value"]) == (0.5, 1.0)  # nothing to tell them apart by

@@ -1,4 +1,7 @@
-"""Ratios of means and of widths, and their intervals: against closed forms, and tried one by one."""
+"""Ratios of means, of widths and of shares, and their intervals: against closed forms, and tried one by one.
+
+Shares are of energy and of cells, in rings about the axis and by the cells' energies.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from judging import drawn
+from judging import criteria_of, drawn, measurement, table
 from scipy import stats
+from showers import SMALL_GEOMETRY
 
-from validation.judge.answers import Measurement, judge
+from validation.judge.answers import judge
 from validation.judge.criteria import _Bin
+from validation.measure.edges import RING_EDGES, SPECTRUM_EDGES, ring_labels, ring_places, spectrum_labels
 from validation.statistics.resampling import (
     Array,
     difference_of_means,
@@ -69,7 +74,7 @@ def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_mea
 def answers(reference: Array, candidate: Array) -> list[str]:
     """Of a criterion for each column, of which there are 87 in all."""
     estimates = drawn(reference, candidate).estimate(ratio_of_means("f"))
-    return [judge(Measurement("m", "m", "", "", 1.0, 0.2, (each,), {"value": None}), 87).verdict for each in estimates]
+    return [judge(measurement(each, tolerance=0.2), 87).verdict for each in estimates]
 
 
 @pytest.mark.parametrize("events", [(2_000, 2_000), (10_000, 500), (500, 10_000)])
@@ -107,39 +112,98 @@ def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -
     candidate = np.zeros((200, 1))
     candidate[: round(200 * share)] = 3.0
     found = drawn(np.zeros((300, 1)), candidate)
-    estimates = tuple(found.estimate(ratio_of_means("f")))
-    measured = Measurement("m", "m", "", "", 1.0, 0.1, estimates, {"value": None})
-    assert judge(measured, 50).verdict == answer
+    assert judge(measurement(*found.estimate(ratio_of_means("f"))), 50).verdict == answer
     widths = drawn(*(np.concatenate([1 + each, (1 + each) ** 2], axis=1) for each in (np.zeros((300, 1)), candidate)))
     (ratio,) = widths.estimate(ratio_of_widths("f"))
     assert ratio.value == 1 if share == 0 else ratio.value > 1e6
 
 
 def test_a_column_that_is_empty_in_both_sets_leaves_the_others_their_ratio() -> None:
-    drawn_columns = drawn(np.tile([0.0, 1.0], (20, 1)), np.tile([0.0, 2.0], (20, 1)))
-    assert [estimate.value for estimate in drawn_columns.estimate(ratio_of_means("f"))] == [1, 2]
+    found = drawn(np.tile([0.0, 1.0], (20, 1)), np.tile([0.0, 2.0], (20, 1))).estimate(ratio_of_means("f"))
+    assert [estimate.value for estimate in found] == [1, 2]
+
+
+def layers_of(reference: Array, candidate: Array) -> list[tuple[str, str]]:
+    """Name and answer of the criteria of the mean energies of layers, (events, layers)."""
+    sides = [lambda rows: {"layers": rows}] * 2
+    resampled = resample((reference, candidate, 0), sides, rng=np.random.default_rng(0))
+    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
+    assert [each.key == "layer_energy_tail" for each in found] == ["tail" in each.name for each in found]
+    return [(each.name, judge(each, 80).verdict) for each in found]
 
 
 def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
     """Of 0.2, 99.5 and 0.3 %, in a unit in which all are above 1."""
     energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
-
-    sides = [lambda rows: {"layers": rows}] * 2
-    resampled = resample((energies, energies, 0), sides, rng=np.random.default_rng(0))
-    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
-    assert [(each.name, each.key) for each in found] == [
-        ("Mean energy, tail, layer 0", "layer_energy_tail"),
-        ("Mean energy, layer 1", "layer_energy"),
-        ("Mean energy, tail, layer 2", "layer_energy_tail"),
-    ]
+    names = [name for name, _ in layers_of(energies, energies)]
+    assert names == ["Mean energy, tail, layer 0", "Mean energy, layer 1", "Mean energy, tail, layer 2"]
 
 
 def test_a_layer_that_monte_carlo_never_reaches_has_a_criterion() -> None:
+    """But the one between, which no set reaches."""
     energies = np.random.default_rng(19).gamma(50, [[1.0, 0.0, 0.0]], (500, 3))
-    tables = energies, energies + [0, 0, 1] * (np.arange(500) < 100)[:, None], 0
-    resampled = resample(tables, [lambda rows: {"layers": rows}] * 2, rng=np.random.default_rng(0))
-    found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
-    assert [(each.name, judge(each, 80).verdict) for each in found] == [
-        ("Mean energy, layer 0", "pass"),
-        ("Mean energy, tail, layer 2", "fail"),
-    ]
+    found = layers_of(energies, energies + [0, 0, 1] * (np.arange(500) < 100)[:, None])
+    assert found == [("Mean energy, layer 0", "pass"), ("Mean energy, tail, layer 2", "fail")]
+
+
+ENERGY, CELLS = "Energy in rings about the axis", "Cells in rings about the axis"
+
+
+def test_a_ring_holds_its_inner_edge_and_the_last_all_that_is_beyond() -> None:
+    distance = np.concatenate([RING_EDGES, np.nextafter(RING_EDGES[1:], 0), [3.1, 11.99, 12.5, 1e6]])
+    expected = [int((each >= RING_EDGES).sum()) - 1 for each in distance]
+    np.testing.assert_array_equal(ring_places(distance, SMALL_GEOMETRY), expected)
+
+
+def test_bins_are_named_by_their_edges() -> None:
+    for labels, edges, named in (
+        (ring_labels(SMALL_GEOMETRY), RING_EDGES, {0: "0 to 0.25 cells", 16: "4 to 4.5 cells", 28: "beyond 12 cells"}),
+        (
+            spectrum_labels(), SPECTRUM_EDGES[:-1],
+            {0: "1.89 keV to 2.31 keV", 25: "300 keV to 367 keV", 65: "1 GeV to 1.22 GeV", 98: "beyond 806 GeV"},
+        ),
+    ):  # fmt: skip
+        assert len(labels) == len(edges) == max(named) + 1
+        assert {place: labels[place] for place in named} == named
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "least", "most"),
+    [
+        (ENERGY, "ring_energy", 0.01, 1.0),
+        (f"{ENERGY}, tail", "ring_energy", 5e-4, 0.01),
+        ("Cells by energy", "spectrum", 0.01, 1.0),
+    ],
+)
+def test_the_ratios_are_those_of_mean_shares_which_no_scale_moves(
+    name: str, column: str, least: float, most: float
+) -> None:
+    mine = table(300)
+    held = getattr(mine, column).astype(np.float64)
+    changed = held * np.linspace(0.5, 2, held.shape[1])
+    means = [np.mean([shower / shower.sum() for shower in each], axis=0) for each in (held, changed)]
+    chosen = (means[0] >= least) & (means[0] < most)
+    labels = spectrum_labels() if column == "spectrum" else ring_labels(SMALL_GEOMETRY)
+    ratios = means[1][chosen] / means[0][chosen]
+    for values, expected in ((changed, ratios), (3 * held, np.ones(len(ratios)))):
+        theirs = replace(mine, **{column: values.astype(np.float32)})
+        found = criteria_of(mine, theirs, per_event=1)[name].measurement
+        assert [estimate.value for estimate in found.estimates] == pytest.approx(expected, rel=1e-5)
+        assert list(found.labels) == [label for label, kept in zip(labels, chosen, strict=True) if kept]
+
+
+def test_a_ring_is_of_the_core_however_little_the_candidate_has_there() -> None:
+    mine = table(300)
+    third = np.arange(29) == np.argsort(mine.ring_energy.sum(axis=0))[-3]
+    thin = replace(mine, ring_energy=np.where(third, 0.02, 1) * mine.ring_energy)
+    sound, found = (criteria_of(mine, each, per_event=1) for each in (mine, thin))
+    assert found[ENERGY].measurement.labels == sound[ENERGY].measurement.labels
+    cells = found[CELLS].measurement
+    assert [each.value for each in cells.estimates] == pytest.approx([1.0] * len(cells.estimates))
+
+
+def test_few_showers_have_no_interval() -> None:
+    mine = table(200, seed=1)
+    few, enough = (criteria_of(mine[:events], mine[events:], grade="precision")[ENERGY] for events in (99, 100))
+    assert (few.interval, few.verdict) == (None, "inconclusive")
+    assert enough.interval is not None

@@ -20,15 +20,15 @@ from validation.statistics.neighbours import Neighbourhood
 
 
 @cache
-def table(seed: int, events: int = 400, narrower: float = 1.0) -> Observables:
-    showers = make_showers(events=events, seed=seed)
-    return observed(replace(showers, cells=showers.cells**narrower))
+def table(seed: int) -> Observables:
+    return observed(make_showers(events=400, seed=seed))
 
 
 def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
+    made = make_showers(events=400, seed=2)
+    narrower = observed(replace(made, cells=made.cells**1.1))
     alike, unlike = (
-        similarity(Samples(table(1), candidate, 0), rng=np.random.default_rng(1))
-        for candidate in (table(2), table(2, narrower=1.1))
+        similarity(Samples(table(1), candidate, 0), rng=np.random.default_rng(1)) for candidate in (table(2), narrower)
     )
     json.dumps([alike, unlike], allow_nan=False)
     for name, found in alike["distances"].items():
@@ -103,7 +103,8 @@ def hashes(table: Observables) -> Digests:
 def test_repeated_training_showers_are_counted_of_the_candidate_and_empty_ones_are_no_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    training, reference, candidate = table(6, 60), table(4)[:50], table(5)[:40]
+    training, reference, candidate = table(3)[:60], table(4)[:50], table(5)[:40]
+    training = replace(training, scalars=training.scalars.copy())
     training.column("hits")[7] = 0
     given: list[Any] = []
 
