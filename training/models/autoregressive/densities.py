@@ -32,8 +32,9 @@ _TINY = 1e-6
 # Normal scores at which quantiles are tabled, of totals and of hits: from -SCORE_REACH to SCORE_REACH.
 SCORES, SCORE_REACH = 129, 4.0
 SCORE_STEP = 2 * SCORE_REACH / (SCORES - 1)
-# How the integral over the shift of a group's scores is taken: steps in units of its width.
+# How the integral over the shift of a group's scores is taken: steps in units of its width; their powers.
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
+_POWERS = np.stack([_STEPS**0, _STEPS, _STEPS**2])
 
 
 def mixture_of(outputs: Tensor) -> Mixture:
@@ -223,12 +224,16 @@ def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> T
     where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.
     """
     middle, width = (tf.stop_gradient(tensor) for tensor in _shift(score, mixture, group, groups))
-    shift = middle[:, None] + width[:, None] * tf.constant(_STEPS)
-    weights, means, widths = (part[:, None] for part in mixture)
-    at = score[:, None] + tf.gather(shift, tf.minimum(group, groups - 1))
-    log_p = log_mixture(at, weights, means, widths)
-    inside = (group < groups)[:, None]
-    log_p = tf.math.unsorted_segment_sum(tf.where(inside, log_p, 0.0), tf.minimum(group, groups - 1), groups)
+    weights, means, widths = mixture
+    place, inside = tf.minimum(group, groups - 1), (group < groups)[:, None]
+    narrow = tf.exp(-widths)
+    pull = ((score + tf.gather(middle, place))[:, None] - means) * narrow
+    step = tf.gather(width, place)[:, None] * narrow
+    # The logarithm of a component is a parabola in the step: all its values are one product of matrices.
+    parabola = tf.stack([weights - widths - 0.5 * pull * pull, -pull * step, -0.5 * step * step], -1)
+    values = tf.reshape(tf.reshape(parabola, [-1, len(_POWERS)]) @ _POWERS, [-1, weights.shape[1], len(_STEPS)])
+    log_p = tf.where(inside, tf.reduce_logsumexp(values, 1) - _HALF_LOG_2PI, 0.0)
+    log_p = tf.math.unsorted_segment_sum(log_p, place, groups)
     return tf.reduce_logsumexp(log_p + tf.math.log(_STEPS[1] - _STEPS[0]), 1) + tf.math.log(width)
 
 

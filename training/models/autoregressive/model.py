@@ -231,19 +231,19 @@ class Autoregressive(ShowerModel):
         density, colour = self.networks[name], _COLOURS.index(name)
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers
-        hit, value, weight = cells.some_hits(view, colour, static * HITS_A_SHOWER, draws)
-        empty, weights = cells.some_empty(view, colour, static * EMPTY_A_SHOWER, draws, self._store)
+        sizes = hits, empties = static * HITS_A_SHOWER, static * EMPTY_A_SHOWER
+        hit, value, weight = cells.some_hits(view, colour, hits, draws)
+        empty, weights = cells.some_empty(view, colour, empties, draws, self._store)
         place = tf.concat([hit, empty], 0)
         known, radius = cells.known_in(view, place, self._store, odd=bool(colour))
         layers = self._geometry.shape[2]
         shared = density.of_layers(view[name])
         hidden = density.hidden(known, tf.gather(shared, place[:, 0] * layers + place[:, 3]))
         usual_odds, usual = cells.priors(cells.prior_tables(self._store), place[:, 3], radius)
-        odds = density.log_odds(hidden, usual_odds)
-        hits = static * HITS_A_SHOWER
-        missed = tf.concat([tf.nn.softplus(-odds[:hits]) * weight, tf.nn.softplus(odds[hits:]) * weights], 0)
+        of_hit, of_empty = tf.split(density.log_odds(hidden, usual_odds), sizes)
+        missed = tf.concat([tf.nn.softplus(-of_hit) * weight, tf.nn.softplus(of_empty) * weights], 0)
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
-        mixture = density.score(hidden[:hits], usual[:hits])
+        mixture = density.score(*(tf.split(rows, sizes)[0] for rows in (hidden, usual)))
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
         score = scores(value, hit[:, 3], self._store["spectra"])
         alone = tf.math.unsorted_segment_sum(log_mixture(score, *mixture), of_layer, showers * layers + 1)[:-1]
