@@ -243,7 +243,7 @@ class Autoregressive(ShowerModel):
         of_hit, of_empty = tf.split(density.log_odds(hidden, usual_odds), sizes)
         missed = tf.concat([tf.nn.softplus(-of_hit) * weight, tf.nn.softplus(of_empty) * weights], 0)
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
-        mixture = density.score(*(tf.split(rows, sizes)[0] for rows in (hidden, usual)))
+        mixture = density.score(tf.split(hidden, sizes)[0], usual[:hits])
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
         score = scores(value, hit[:, 3], self._store["spectra"])
         alone = tf.math.unsorted_segment_sum(log_mixture(score, *mixture), of_layer, showers * layers + 1)[:-1]
