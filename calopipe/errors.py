@@ -25,6 +25,7 @@ _REFUSALS = {
     errno.ENOENT: "no such file or folder; check the path",
     errno.EEXIST: "a file stands where a folder is needed; give another path",
     errno.ENOTSUP: "this file system cannot do that (a registry needs links); use another, or gs://",
+    errno.ELOOP: "links lead back to themselves here; give another path",
     errno.ENAMETOOLONG: "the name is too long for this file system; give a shorter one",
 }
 

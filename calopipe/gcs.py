@@ -157,7 +157,8 @@ def objects(folder: GcsPath, begin: str = "") -> dict[str, int]:
         blobs = _client().list_blobs(
             folder.bucket, prefix=prefix + begin, fields="items(name,size),nextPageToken", retry=_retry()
         )
-        return {blob.name.removeprefix(prefix): blob.size for blob in blobs}
+        # consoles and mounted buckets mark folders by empty objects whose names end so
+        return {blob.name.removeprefix(prefix): blob.size for blob in blobs if not blob.name.endswith("/")}
 
 
 def matching(folder: GcsPath, pattern: str) -> list[str]:

@@ -43,7 +43,10 @@ def location(text: str) -> Location:
         from calopipe.gcs import GcsPath  # noqa: PLC0415  takes a second, which local files do not need
 
         return GcsPath.parse(text)
-    return Path(text).expanduser()
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:
+        raise InputError(f"{text}: there is no such user here; give the whole path") from None
 
 
 def expand(patterns: Sequence[str]) -> list[Location]:
@@ -62,6 +65,8 @@ def _expand_local(pattern: str) -> list[Path]:
     # Path.glob takes no absolute pattern
     globbed = [literal] if literal.exists() else glob.glob(str(literal), recursive=True)  # noqa: PTH207
     matches = [Path(match) for match in globbed]
+    if broken := [path for path in matches if path.is_symlink() and not path.exists()]:
+        raise InputError(f"{broken[0]}: a link to a file that is not there; fetch the file, or remove the link")
     files = [path for path in matches if path.is_file()]
     if not files:
         if any(path.is_dir() for path in matches):

@@ -71,8 +71,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reading = Reading(**given(Reading, options))
     settings: FieldSettings = Settings.of(reading, **given(Settings, options))
     if _holds_flows(options.input, output):
-        command.refuse(options, ("threshold_gev", "geometry", "cut_gev"), "is for showers, and the input is a flow")
+        of_showers = ("threshold_gev", "geometry", "cut_gev", "on_copies", "on_doubt")
+        command.refuse(options, of_showers, "is for showers, and the input is a flow")
         settings = PairSettings(reading.rule, **given(PairSettings, options))
+    else:
+        command.refuse(options, ("pair_step",), "is for flows, and the input is showers")
     require_own_folder(output)  # before anything is written there
     inputs = settings.discover(options.input, reading, output)
     if since := news(inputs.files, output):
@@ -91,9 +94,9 @@ def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
     """Whether the input is of flows. A dataset that remembers its input files is of showers; none is opened then."""
     if (output / MEMORY).is_file():
         return False
-    from calopipe.flow.files import is_flow  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
+    from calopipe.flow.files import are_flows  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
-    return is_flow(expand(patterns)[0])
+    return are_flows(expand(patterns))
 
 
 command = partial(run_command, main)  # the console script

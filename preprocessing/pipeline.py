@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 from collections.abc import Sequence
 from itertools import groupby
@@ -11,6 +10,7 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError
+from calopipe.events.splits import matches
 from calopipe.events.tolerance import KEEP, SKIP, STOP, Tolerance
 from calopipe.progress import say
 from calopipe.storage import Location
@@ -41,7 +41,7 @@ def preprocess(
     dataset.require_own_folder(output)
     files = inputs.files
     for split, pattern in settings.rule.by_file:
-        if not any(fnmatch.fnmatch(file.path.name, pattern) for file in files):
+        if not any(matches(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
     request = dataset.fingerprint_of(files, settings)
     if (standing := _standing(output, request, inputs, settings, allowed, on_copies=on_copies)) is not None:
@@ -139,7 +139,7 @@ def _compose(
         )
     good: list[InputFile] = []
     used: list[tuple[InputFile, Plan, Receipt]] = []
-    bad_files, bad_events = list(inputs.bad), []
+    bad_files, bad_events, first_bad = list(inputs.bad), [], ""
     dropped = dict.fromkeys(DROPPED, 0)
     by_file = groupby(zip(plans, receipts, strict=True), key=lambda pair: pair[0].path)
     for file, (_, pieces) in zip(inputs.files, by_file, strict=True):
@@ -154,6 +154,7 @@ def _compose(
             good.append(file)
             used += [(file, *piece) for piece in made]
         for _, receipt in made:
+            first_bad = first_bad or receipt["first_bad_event"]
             bad_events += [BadEvent(file.path.name, event, reason) for event, reason in receipt["bad_events"]]
             for reason, count in receipt["events"]["dropped"].items():
                 dropped[reason] += count
@@ -175,7 +176,6 @@ def _compose(
         "shards": tuple(Shard(**shard) for *_, receipt in used for shard in receipt["shards"]),
     }
     manifest = settings.composed([(file, receipt) for file, _, receipt in used], common)
-    first_bad = next((receipt["first_bad_event"] for *_, receipt in used if receipt["bad_events"]), "")
     _require_tolerable(manifest, tolerance, first_bad)
     return manifest
 

@@ -13,7 +13,7 @@ import pytest
 from flows import GRID, solid_of, street, write_flow
 
 from calopipe.errors import InputError
-from calopipe.flow.files import is_flow, open_flow
+from calopipe.flow.files import are_flows, open_flow
 from calopipe.flow.mechanics import divergence, vorticity
 
 
@@ -68,7 +68,11 @@ def _replace(file: h5py.File, name: str, values: Any) -> None:
             r"velocity \(24, 32, 16, 3\).* do not fit",
         ),
         (lambda file: _replace(file, "solid", np.zeros(32, bool)), r"no dataset solid \(x, y\)"),
-        (lambda file: file.attrs.__setitem__("obstacle_d", (0.5, np.inf)), "no attribute obstacle_d, or it is not"),
+        (lambda file: file.attrs.__setitem__("obstacle_d", (0.5, np.inf)), "no attribute obstacle_d of 2 finite numb"),
+        (lambda file: file.attrs.__setitem__("obstacle_d", 0.5), "no attribute obstacle_d of 2 finite numbers"),
+        (lambda file: file.attrs.__setitem__("reynolds", "about 80"), "no attribute reynolds of 1 finite number"),
+        (lambda file: _replace(file, "time", [b"0"] * 24), r"no dataset time \(T\) of numbers"),
+        (lambda file: (file.__delitem__("solid"), file.create_group("solid")), r"no dataset solid \(x, y\)"),
         (lambda file: _replace(file, "time", np.ones(24)), "frames 0 to 0 D/U apart"),
     ],
 )
@@ -83,12 +87,19 @@ def test_what_is_no_flow_is_refused(tmp_path: Path, change: Any, told: str) -> N
 def test_short_files_and_those_without_velocities_are_no_flows(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"a\.h5: 6 frames, at least 8 are needed"):
         open_flow(write_flow(tmp_path / "a.h5", frames=6), least_frames=8)
-    assert is_flow(tmp_path / "a.h5")
+    assert are_flows([tmp_path / "a.h5"])
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["showers"] = file.pop("velocity")
-    assert not is_flow(tmp_path / "a.h5")
+    assert not are_flows([tmp_path / "a.h5"])
     (tmp_path / "a.h5").write_bytes(b"no HDF5")
-    assert not is_flow(tmp_path / "a.h5")
+    assert not are_flows([tmp_path / "a.h5"])
+    assert are_flows([tmp_path / "a.h5", write_flow(tmp_path / "b.h5")])
+
+
+def test_a_solvers_own_attribute_model_makes_no_roll_out_of_its_file(tmp_path: Path) -> None:
+    with h5py.File(write_flow(tmp_path / "a.h5"), "r+") as file:
+        file.attrs["model"] = "LES Smagorinsky"
+    assert not open_flow(tmp_path / "a.h5").from_model
 
 
 def test_a_flow_is_known_by_its_obstacle_and_reynolds_number(tmp_path: Path) -> None:

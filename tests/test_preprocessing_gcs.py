@@ -59,6 +59,9 @@ def test_the_second_run_reads_no_showers(tmp_path: Path, proxy: Proxy) -> None:
 
 def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -> None:
     (tmp_path / "a/b/c").mkdir(parents=True)
+    (tmp_path / "empty").touch()
+    for folder in ("a/", "a/b/", "a/new/"):  # as consoles make them
+        _put(tmp_path / "empty", folder)
     for key in ("a/1.h5", "a/2.h5", "a/n.txt", "a/b/3.h5", "a/b/c/5.h5", "a/[4].h5"):
         (tmp_path / key).write_bytes(b"x")
         _put(tmp_path / key, key)
@@ -73,6 +76,8 @@ def test_patterns_pass_no_slash_but_by_two_stars(tmp_path: Path, proxy: Proxy) -
     on_disk = storage.expand([f"{tmp_path}/a/**/*.h5"])
     assert [str(path) for path in on_disk] == [f"{tmp_path}/{key}" for key in keys("a/**/*.h5")]
     assert keys("*/b/*") == ["a/b/3.h5"]
+    assert keys("a/*") == ["a/1.h5", "a/2.h5", "a/[4].h5", "a/n.txt"]
+    assert set(storage.listing(storage.location(f"gs://{BUCKET}/a/b"))) == {"3.h5", "c/5.h5"}
     assert keys("a/[4].h5") == ["a/[4].h5"]
     for pattern in ("a/*.hdf5", "A/*", "*/b", "a/b/c/*/*"):
         with pytest.raises(InputError, match="matches no object"):

@@ -210,6 +210,41 @@ def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:
     with h5py.File(write_file(tmp_path / "b.h5", showers, ECAL=None), "r+") as file:
         file.create_virtual_dataset("ECAL", layout)
     np.testing.assert_array_equal(open_showers(tmp_path / "b.h5").read().cells, showers.cells)
+    path.rename(tmp_path / "c.h5")
+    with pytest.raises(InputError, match=r"b\.h5: its showers are in .*a\.h5, which is not there"):
+        open_showers(tmp_path / "b.h5")
+
+
+def test_showers_that_a_missing_plugin_compressed_are_told_of(tmp_path: Path) -> None:
+    path = make_file(tmp_path / "a.h5", events=10)
+    with h5py.File(path, "r+") as file:
+        kind, space = file["ECAL"].id.get_type(), file["ECAL"].id.get_space()
+        del file["ECAL"]
+        how = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        how.set_chunk((10, *SMALL_GEOMETRY.shape))
+        how.set_filter(32001, h5py.h5z.FLAG_OPTIONAL)  # Blosc
+        stored = h5py.h5d.create(file.id, b"ECAL", kind, space, how)
+        stored.write_direct_chunk((0, 0, 0, 0), b"compressed")
+    with pytest.raises(InputError, match=r"a\.h5: compressed by a filter that HDF5 has not got here .*; write it with"):
+        open_showers(path).read()
+
+
+def test_a_length_in_single_precision_is_the_same(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    paths = [make_file(tmp_path / f"{seed}.h5", events=4, seed=seed) for seed in range(3)]
+    with h5py.File(paths[1], "r+") as file:
+        file.attrs["cell_mm"] = np.float32(SMALL_GEOMETRY.cell_mm)
+    assert len(open_all(paths)) == 3
+    for path in paths:
+        with h5py.File(path, "r+") as file:
+            del file.attrs["layer_pitch_mm"]
+            file.attrs["cut_gev"] = "0.7 mm"  # of a user's own
+    assert [file.cut_gev for file in open_all(paths)] == [0, 0, 0]
+    (told,) = [line for line in caplog.messages if "layer_pitch_mm" in line]
+    assert "0.h5 and 2 more do not state layer_pitch_mm: the" in told
+    with h5py.File(paths[1], "r+") as file:
+        file.attrs["cell_mm"] = SMALL_GEOMETRY.cell_mm * (1 + 1e-5)
+    with pytest.raises(InputError, match=r"1\.h5: its geometry's cell_mm is"):
+        open_all(paths)
 
 
 def _contents(path: Path) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from commands import records_of, run
+from commands import records_of, refused, run
 from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
@@ -91,6 +91,7 @@ def test_whole_files_by_name() -> None:
     assert rule.may_hold("train", "run_003.h5")
     assert not rule.may_hold("train", "run_026.h5")
     assert not rule.may_hold("test", "run_003.h5")
+    assert SplitRule.parse(["test=run[1].h5"]).candidates("run[1].h5") == ("test",)
 
 
 def test_bad_assignments_and_a_file_that_no_split_takes() -> None:
@@ -160,6 +161,20 @@ def test_copies_are_left_out_unless_they_are_to_stay(
         make_dataset(output, *copies, on_copies=STOP, shard_events=20)
     assert make_dataset(output, *copies, shard_events=20) == found
     assert digests_in(tmp_path / "ds", found, SPLITS).size == 110
+
+
+def test_of_a_file_of_copies_what_is_no_copy_may_be_dropped(tmp_path: Path) -> None:
+    """And a corrupt event of it is named."""
+    showers = make_showers(events=10)
+    first = write_file(tmp_path / "a.h5", showers)
+    cells, energy = showers.cells.copy(), showers.energy_gev.copy()
+    cells[7], energy[3:5] = 0, -1
+    second = write_file(tmp_path / "b.h5", showers, ECAL=cells)
+    dropped = make_dataset(tmp_path / "ds", first, second).events["dropped"]
+    assert (dropped["copy"], dropped["below_cut"]) == (9, 1)
+    third = write_file(tmp_path / "c.h5", showers, energy=energy)
+    skip = ("--on-bad-event", "skip", "--max-bad-events", "0.01")
+    assert "c.h5: event 3: energy is -1.0" in refused("--input", first, third, "--output", tmp_path / "ds", *skip)
 
 
 def test_an_event_in_two_splits_is_refused_with_its_places(copies: list[Path], tmp_path: Path) -> None:

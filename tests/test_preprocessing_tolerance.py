@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from commands import records_of, refused, run
 from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
+from calopipe.events.contents import read_memory
 from calopipe.events.tolerance import Tolerance
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
@@ -110,6 +112,17 @@ def test_a_small_file_of_corrupt_events_alone_is_within_the_limit(tmp_path: Path
     small = write_file(tmp_path / "small.h5", showers, energy=np.full(2, -1.0))
     run("--input", large, small, "--output", tmp_path / "ds", "--on-bad-event", "skip")
     assert read_manifest(tmp_path / "ds").events["dropped"]["out_of_range"] == 2
+
+
+def test_a_file_without_energy_is_named_and_what_was_read_of_others_is_kept(tmp_path: Path) -> None:
+    good, showers = make_file(tmp_path / "a.h5", events=30), make_showers(events=5, seed=1)
+    os.utime(good, (1, 1))
+    empty = write_file(tmp_path / "b.h5", showers, ECAL=np.zeros_like(showers.cells))
+    told = refused("--input", good, empty, "--output", tmp_path / "ds")
+    assert "b.h5: no shower holds energy; leave the file out" in told
+    (tmp_path / "c.h5").write_bytes(b"no HDF5")
+    assert "c.h5: not an HDF5 file" in refused("--input", good, tmp_path / "c.h5", "--output", tmp_path / "other")
+    assert list(read_memory(tmp_path / "other")["files"]) == [str(good)]
 
 
 def test_shares_are_shares() -> None:

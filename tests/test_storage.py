@@ -40,6 +40,8 @@ def test_files_that_are_named_come_sorted_and_each_once(tmp_path: Path, monkeypa
     for name in ("b.h5", "a.h5", "c/d.h5", "[x].h5", "x.h5", "folder.h5/e"):
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).touch()
+    Path("a.link").symlink_to("a.h5")
+    Path("b.link").symlink_to("z.h5")
     assert [str(path) for path in storage.expand(["b.h5", "*.h5"])] == ["[x].h5", "a.h5", "b.h5", "x.h5"]
     assert storage.expand(["[x].h5"]) == [Path("[x].h5")]
     assert storage.expand(["**/d.h5"]) == [Path("c/d.h5")]
@@ -48,6 +50,8 @@ def test_files_that_are_named_come_sorted_and_each_once(tmp_path: Path, monkeypa
         (["c"], "c: a folder, not a file"),
         (["a.h5", "*.hdf5"], r"\*\.hdf5: the pattern matches no file"),
         (["y.h5"], r"y\.h5: no such file"),
+        (["~nobody-of-this-name/y.h5"], "there is no such user here"),
+        (["*.link"], r"b\.link: a link to a file that is not there"),
     ):
         with pytest.raises(InputError, match=told):
             storage.expand(patterns)

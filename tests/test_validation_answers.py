@@ -247,6 +247,12 @@ def test_the_same_shower_twice() -> None:
     (repeated,) = faults.repeated(digests(np.concatenate([cells, cells[:3]])))
     assert repeated["count"] == 3
     assert repeated["detail"].startswith("3 of 23 showers")
+    assert faults.repeated_more(digests(cells), digests(np.concatenate([cells, cells[:3]]))) == [repeated]
+    coarse = np.arange(1000, dtype=np.uint64)
+    tens, twos = coarse // 10, coarse // 2  # 900 and 500 of them repeat another
+    assert faults.repeated_more(tens, tens + 100) == faults.repeated_more(tens, twos) == []
+    assert faults.repeated_more(tens, np.concatenate([coarse // 50, tens + 100]))[0]["count"] == 1880
+    assert faults.repeated_more(twos, tens)[0]["count"] == 900
     (copied,) = faults.copied(digests(np.concatenate([cells[:2], cells[:1]])), digests(cells), "x")
     assert (copied["count"], copied["detail"].startswith("3 of 3 showers")) == (3, True)
     (bad,) = faults.bad_cells(2, "event 7 of a.h5", 1_500)

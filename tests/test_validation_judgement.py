@@ -74,6 +74,18 @@ def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(caplog: p
     assert "of 60 showers, 1 have not the energy and angle of their partner, the first of these is 7" in caplog.text
 
 
+def test_partners_stay_together_at_the_edge_of_a_bin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of three bins of angle the second begins with an event whose partners' angle is rounded into the first."""
+    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 20)
+    made = make_showers(events=60)
+    made.theta_rad[:] = np.linspace(1.1, 1.5, 60)
+    made.theta_rad[20] = np.nextafter(made.theta_rad[19], np.float32(2))
+    many = repeated(made, 2)
+    many.theta_rad[40:42] = made.theta_rad[19]
+    found = judged(measured(made), measured(many), events=60, per_event=2)
+    assert len([each for each in found.measurements if each.key == "angle_deg"]) == 3
+
+
 def test_a_beam_of_one_energy_and_angle_has_no_partners() -> None:
     made = make_showers(events=60)
     made.energy_gev[:], made.theta_rad[:] = 100, 1.5

@@ -71,19 +71,22 @@ def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_mea
         assert interval[1] == (pytest.approx(held[-1], rel=0.1) if ends == 2 else math.inf)
 
 
-def answers(reference: Array, candidate: Array) -> list[str]:
+def answers(reference: Array, candidate: Array, per_event: int = 0) -> list[str]:
     """Of a criterion for each column, of which there are 87 in all."""
-    estimates = drawn(reference, candidate).estimate(ratio_of_means("f"))
+    estimates = drawn(reference, candidate, per_event=per_event).estimate(ratio_of_means("f"))
     return [judge(measurement(each, tolerance=0.2), 87).verdict for each in estimates]
 
 
-@pytest.mark.parametrize("events", [(2_000, 2_000), (10_000, 500), (500, 10_000)])
+@pytest.mark.parametrize(
+    ("events", "per_event"),
+    [((2_000, 2_000), 0), ((10_000, 500), 0), ((500, 10_000), 0), ((500, 500), 1), ((500, 10_000), 20)],
+)
 @pytest.mark.parametrize(("share", "spread"), [(0.002, 0.5), (0.01, 1.8)])
 def test_a_layer_that_few_showers_reach_rejects_none_of_its_own_monte_carlo(
-    events: tuple[int, int], share: float, spread: float
+    events: tuple[int, int], per_event: int, share: float, spread: float
 ) -> None:
     sets = [reached(count, share, spread, columns=100, seed=seed) for seed, count in enumerate(events)]
-    assert "fail" not in answers(*sets)
+    assert "fail" not in answers(*sets, per_event=per_event)
 
 
 @pytest.mark.parametrize(("reference", "candidate"), [(2, 400), (0, 60), (60, 0), (400, 150)])

@@ -105,9 +105,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = parser()
     options = command.parse_args(arguments)
     output = storage.location(options.output)
-    from calopipe.flow.files import is_flow  # noqa: PLC0415  --help need not wait for HDF5
+    from calopipe.flow.files import are_flows  # noqa: PLC0415  --help need not wait for HDF5
 
-    flow = is_flow(storage.expand(options.reference)[0])
+    flow = are_flows(storage.expand(options.reference))
     command.refuse(options, _OF_SHOWERS if flow else _OF_FLOWS, f"is not for {'flows' if flow else 'showers'}")
     with mirrored(output, VERDICT_FILE, REPORT_FILE) as folder:
         document = (_of_flows if flow else _of_showers)(options, folder)

@@ -192,7 +192,7 @@ class Judgement:
             *faults.bad_cells(candidate.bad, candidate.first_bad, len(candidate.table)),
             *faults.too_many_empty(reference.table, candidate.table),
             *faults.no_rise_with_energy(*(thinned(side, SAMPLE_SHOWERS, rng) for side in compared[:2])),
-            *faults.repeated(candidate.digests),
+            *faults.repeated_more(reference.digests, candidate.digests),
         ]
         cautions = [
             *faults.copied(candidate.digests, reference.digests, "Showers of the reference"),

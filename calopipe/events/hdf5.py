@@ -39,6 +39,8 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
         failure = BadFileError(
             f"{path}: not an HDF5 file, or an empty one; docs/formats.md says what is read"
             if "signature not found" in reason
+            else f"{path}: compressed by a filter that HDF5 has not got here ({reason}); write it with gzip"
+            if "plugin" in reason
             else f"{path}: not a whole HDF5 file ({reason}); copy or make it again"
         )
         if isinstance(error, OSError) and error.errno is not None:  # not the file's fault

@@ -22,6 +22,11 @@ SPLITS = tuple(FRACTIONS)
 ALL = "all"
 
 
+def matches(file_name: str, pattern: str) -> bool:
+    """Whether `pattern` is of this file: its name, which may hold brackets, or a pattern that fits it."""
+    return file_name == pattern or fnmatch.fnmatch(file_name, pattern)
+
+
 @dataclass(frozen=True)
 class SplitRule:
     """Events are divided by their content, by their digests; whole files can be assigned by name.
@@ -46,7 +51,7 @@ class SplitRule:
     def candidates(self, file_name: str) -> tuple[str, ...]:
         """The splits that an event of this file may be in. InputError: there is none."""
         for split, pattern in self.by_file:
-            if fnmatch.fnmatch(file_name, pattern):
+            if matches(file_name, pattern):
                 return (split,)
         named = {split for split, _ in self.by_file}
         free = tuple(split for split in SPLITS if split not in named)

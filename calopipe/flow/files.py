@@ -6,8 +6,8 @@ docs/formats.md describes the layout.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -26,7 +26,7 @@ FloatArray = npt.NDArray[np.float32]
 
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T"}
-_ATTRIBUTES = ("reynolds", "cell_d", "obstacle_d")
+_ATTRIBUTES = {"reynolds": 1, "cell_d": 1, "obstacle_d": 2}  # and how many numbers each is
 START_SEEN = "start_seen"  # attribute of a roll-out: whether its model was trained on the simulation it starts from
 CHUNK_FRAMES = 16  # best written together
 _EVENLY = 1e-3  # of the interval, by which two may differ
@@ -93,11 +93,11 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
     """The flow in the file `path`. BadFileError: it is none, is not whole, or has fewer frames than asked for."""
     with opened_file(path) as file:
         for name, shape in _SHAPES.items():
-            if name not in file or file[name].ndim != len(shape.split(",")):
-                _refuse(f"no dataset {name} ({shape}), which a flow has")
-        for name in _ATTRIBUTES:
-            if name not in file.attrs or not np.isfinite(file.attrs[name]).all():
-                _refuse(f"no attribute {name}, or it is not a finite number")
+            stored = file.get(name)
+            numbers = isinstance(stored, h5py.Dataset) and stored.dtype.kind in "fiub"
+            if not numbers or stored.ndim != len(shape.split(",")):
+                _refuse(f"no dataset {name} ({shape}) of numbers, which a flow has")
+        told = {name: _numbers(file.attrs, name, count) for name, count in _ATTRIBUTES.items()}
         frames, *shape, components = file[FRAMES].shape
         solid, time = file["solid"][()].astype(bool), file["time"][()]
         if components != 2 or solid.shape != tuple(shape) or len(time) != frames:
@@ -108,27 +108,25 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
         interval = float((time[-1] - time[0]) / (frames - 1))
         if not interval > 0 or np.abs(intervals - interval).max() > _EVENLY * interval:
             _refuse(f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
-        length, height = (float(attr) for attr in file.attrs["obstacle_d"])
         return FlowFile(
-            grid=Grid((shape[0], shape[1]), float(file.attrs["cell_d"]), interval),
+            grid=Grid((shape[0], shape[1]), told["cell_d"][0], interval),
             solid=solid,
-            reynolds=float(file.attrs["reynolds"]),
-            obstacle_d=(length, height),
+            reynolds=told["reynolds"][0],
+            obstacle_d=(told["obstacle_d"][0], told["obstacle_d"][1]),
             solver=str(file.attrs.get("solver", "")),
             path=path,
-            from_model="model" in file.attrs,
+            from_model=START_SEEN in file.attrs,  # which models alone write
             start_seen=bool(file.attrs.get(START_SEEN, False)),
             time=time,
         )
 
 
-def is_flow(path: Location) -> bool:
-    """Whether `path` is an HDF5 file that holds frames of a flow, whole or not."""
-    try:
-        with opened_file(path) as file:
+def are_flows(paths: Iterable[Location]) -> bool:
+    """Whether the first of `paths` that is an HDF5 file holds frames of a flow, whole or not."""
+    for path in paths:
+        with suppress(BadFileError), opened_file(path) as file:
             return FRAMES in file
-    except BadFileError:
-        return False
+    return False
 
 
 @contextmanager
@@ -179,6 +177,16 @@ def flow_writer(
                 file[name][start:] = values
 
         yield append
+
+
+def _numbers(attributes: Mapping[str, Any], name: str, count: int) -> list[float]:
+    try:
+        values = np.asarray(attributes[name], np.float64).reshape(-1)
+    except (KeyError, TypeError, ValueError):
+        values = np.empty(0)
+    if len(values) != count or not np.isfinite(values).all():
+        _refuse(f"no attribute {name} of {count} finite number{'s' * (count > 1)}")
+    return list(values.tolist())
 
 
 def _refuse(reason: str) -> NoReturn:

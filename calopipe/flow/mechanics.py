@@ -53,6 +53,8 @@ def transverse(velocity: Array, solid: Mask, cell_d: float) -> Array:
 
 def unsettled(swing: Array) -> str:
     """Why a wake that swings by `swing` (T,) is not shedding vortices evenly; "" where it is."""
+    if len(swing) < 2:
+        return "no two frames have finite velocities behind the obstacle"
     early, late = (float(np.ptp(half)) / 2 for half in np.array_split(swing, 2))
     if late < LEAST_AMPLITUDE:
         return f"the wake swings by {late:.2g} U"

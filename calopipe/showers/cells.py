@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import groupby
-from math import fsum
+from math import fsum, isclose
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 # The reference stores deposits as GeV x 50 (svalleco/3Dgan), which brings a shower's sum near its incident energy.
 REFERENCE_UNIT_GEV = 0.02
+_SINGLE = 1e-6  # by which a length differs if one of two files has it in single precision
 EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
 
 # Radiation lengths in mm: Particle Data Group, Review of Particle Physics, "Atomic and nuclear properties".
@@ -181,7 +182,8 @@ class Geometry:
         names = ["shape"] if self.layers or other.layers else [name for name in asdict(self) if name != "layers"]
         for name in dict.fromkeys((*names, "file_unit_gev")):
             own, others = getattr(self, name), getattr(other, name)
-            if own != others and (unit or name != "file_unit_gev"):
+            same = own == others if name == "shape" else isclose(own, others, rel_tol=_SINGLE)
+            if not same and (unit or name != "file_unit_gev"):
                 return name, str(own), str(others)
         if self.layers or other.layers:
             for number, (here, there) in enumerate(zip(self.every_layer, other.every_layer, strict=True)):

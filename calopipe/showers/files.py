@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -107,11 +107,6 @@ class ShowerFile(Header):
     assumed: tuple[str, ...]
     assumed_of: str
 
-    def warn_of_assumptions(self) -> None:
-        if self.assumed:
-            names = ", ".join(self.assumed)
-            logger.warning("%s does not state %s: the %s is assumed (--geometry)", self.path, names, self.assumed_of)
-
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event.
 
@@ -155,12 +150,12 @@ class ShowerFile(Header):
 
     def _read(self, file: h5py.File, start: int, stop: int) -> FloatArray:
         geometry, stored = self.geometry, file[self.deposits][start:stop]
-        if self.deposits == VOXELS:
-            flat = np.zeros((len(stored), geometry.cells), dtype=np.float32)
-            flat[:, voxel_order(geometry)] = stored
-            return flat.reshape(len(stored), *geometry.shape)
         with np.errstate(over="ignore"):  # what is too large is told of by those who count the events
             cells: FloatArray = stored.astype(np.float32, copy=False)
+        if self.deposits == VOXELS:
+            flat = np.zeros((len(cells), geometry.cells), dtype=np.float32)
+            flat[:, voxel_order(geometry)] = cells
+            return flat.reshape(len(cells), *geometry.shape)
         if geometry.voxels < geometry.cells:
             outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
             row, place = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
@@ -262,7 +257,7 @@ def open_showers(
             label_flaws=flaws,
             request=file.attrs.get(REQUEST),
             made_by=str(file.attrs.get(MADE_BY, "")),
-            cut_gev=float(file.attrs.get(CUT, 0.0)),
+            cut_gev=float(file.attrs.get(CUT, 0.0)) if REQUEST in file.attrs else 0.0,
             assumed=assumed,
             assumed_of=whose,
         )
@@ -284,6 +279,17 @@ def open_all(
         return open_showers(path, chosen.geometry, chosen.bad_event, known(path), beside)
 
     opened = storage.at_once(open_one, paths)
-    for file in opened:
-        file.warn_of_assumptions()
+    warn_of_assumptions(opened)
     return distinct(opened)
+
+
+def warn_of_assumptions(files: Iterable[ShowerFile]) -> None:
+    """Warn of what `files` do not state of their geometry, once for all that are alike."""
+    of_paths: dict[tuple[str, str], list[Location]] = {}
+    for file in files:
+        if file.assumed:
+            of_paths.setdefault((", ".join(file.assumed), file.assumed_of), []).append(file.path)
+    for (names, whose), paths in of_paths.items():
+        first = min(paths, key=str)
+        which = f"{first} and {len(paths) - 1} more do" if len(paths) > 1 else f"{first} does"
+        logger.warning("%s not state %s: the %s is assumed (--geometry)", which, names, whose)

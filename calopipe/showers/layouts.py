@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def read_labels_alone(datasets: Datasets) -> Labels | None:
 def _labels_of(layout: Layout, datasets: Datasets, showers: int) -> Labels:
     more = set(DATASETS.values()) & datasets.keys()
     for name in sorted((layout.needs | layout.may_hold | more) & datasets.keys()):  # before they are read
-        if datasets[name].shape[:1] != (showers,) or datasets[name].dtype.kind not in "fiu":
+        if (datasets[name].shape or ())[:1] != (showers,) or datasets[name].dtype.kind not in "fiu":
             raise _not_one_a_shower(name, datasets[name], f"{showers} entries of numbers")
     labels = {name: np.asarray(values) for name, values in layout.labels(datasets).items()}
     labels |= {name: datasets[name][()] for name in more}
@@ -130,15 +131,21 @@ def _not_one_a_shower(name: str, values: Any, expected: str) -> BadFileError:
 
 def _require_stored(cells: h5py.Dataset) -> None:
     """Raise BadFileError unless all cells that the dataset declares were written: others would read as zeros."""
-    if cells.is_virtual:  # its cells are in other files
+    if cells.is_virtual:
+        sources = {source.file_name for source in cells.virtual_sources()} - {"."}
+        places = (Path(), Path(cells.file.filename).parent)  # where HDF5 looks for other files
+        if missing := [name for name in sorted(sources) if not any((place / name).is_file() for place in places)]:
+            raise BadFileError(
+                f"its showers are in {missing[0]}, which is not there; bring it, or give the file itself"
+            )
         return
     if cells.chunks is None:
-        missing, parts = int(cells.id.get_storage_size() == 0), 1
+        unwritten, parts = int(cells.id.get_storage_size() == 0), 1
     else:
         parts = math.prod(-(-size // chunk) for size, chunk in zip(cells.shape, cells.chunks, strict=True))
-        missing = parts - cells.id.get_num_chunks()
-    if missing:
+        unwritten = parts - cells.id.get_num_chunks()
+    if unwritten:
         raise BadFileError(
-            f"declares {len(cells):,} showers, but {missing:,} of the {parts:,} pieces of {cells.name[1:]} were never "
-            "written; copy or make it again"
+            f"declares {len(cells):,} showers, but {unwritten:,} of the {parts:,} pieces of {cells.name[1:]} were "
+            "never written; copy or make it again"
         )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import fields, replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -17,6 +18,9 @@ from calopipe.storage import Location
 from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile
 from preprocessing.showers.plausibility import look_at
+
+if TYPE_CHECKING:
+    from calopipe.showers.files import ShowerFile
 
 logger = logging.getLogger(__name__)
 
@@ -40,35 +44,45 @@ def discover(
     remembered = read_memory(memory)
     files_then = remembered["files"] if remembered["geometry"] == geometry else {}
     known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
+    opened: list[ShowerFile] = []
+
+    def open_one(path: Location) -> ShowerFile:
+        from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+
+        file = open_showers(path, geometry, allowed.on_bad_event)
+        opened.append(file)
+        return file
+
     # HDF5 lets one thread read, and each would keep what memory its dense showers took
     with ThreadPoolExecutor(1) as reader:
-        look = partial(_look, known=known, geometry=geometry, tolerance=allowed, reader=reader)
+        look = partial(_look, known=known, open_one=open_one, reader=reader)
         inputs = storage.at_once(look, paths)
+    if opened:
+        from calopipe.showers.files import warn_of_assumptions  # noqa: PLC0415
+
+        warn_of_assumptions(opened)
+    resting = [file for file in inputs if isinstance(file, InputFile) and storage.settled(file.path, file.stamp, began)]
+    table = known | {str(file.path.absolute()): file for file in resting}
+    if memory is not None and table != known:
+        write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
     files, bad = sorted_out(inputs, paths, allowed)
     for file in files:
         for doubt in file.look.doubts if file.look else ():
             if allowed.on_doubt == STOP:
                 raise InputError(f"{file.path}: not plausible: {doubt} Correct it, or go on with --on-doubt warn")
             logger.warning("%s: not plausible: %s", file.path, doubt)
-    resting = [file for file in files if storage.settled(file.path, file.stamp, began)]
-    table = known | {str(file.path.absolute()): file for file in resting}
-    if memory is not None and table != known:
-        write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
     return Inputs(tuple(distinct(files)), bad)
 
 
 def _look(
-    path: Location, known: dict[str, InputFile], geometry: str, tolerance: Tolerance, reader: Executor
+    path: Location, known: dict[str, InputFile], open_one: Callable[[Location], ShowerFile], reader: Executor
 ) -> InputFile | BadFile:
     try:
         stamp = storage.stamp(path)
         remembered = known.get(str(path.absolute()))
         if remembered is not None and stamp == remembered.stamp:
             return replace(remembered, path=path)
-        from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
-
-        file = open_showers(path, geometry, tolerance.on_bad_event)
-        file.warn_of_assumptions()
+        file = open_one(path)
         if file.request is not None:
             raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
         header = {field.name: getattr(file, field.name) for field in fields(Header)}

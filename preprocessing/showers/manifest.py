@@ -16,7 +16,7 @@ from calopipe.showers.selection import Reading, Selection, require_energy
 from calopipe.storage import Location
 from preprocessing.field import FieldSettings, Made, Plan, joined_range
 from preprocessing.inputs import InputFile, Inputs
-from preprocessing.manifest import BELOW_CUT, BELOW_THRESHOLD, Content, Manifest
+from preprocessing.manifest import BELOW_CUT, BELOW_THRESHOLD, COPY, Content, Manifest
 from preprocessing.records import index_type
 from preprocessing.showers import cut
 from preprocessing.showers.inputs import discover
@@ -90,7 +90,7 @@ class Settings(FieldSettings):
         )
 
     def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:
-        if any(count["written"] for count in counts):
+        if any(count["written"] or count["dropped"].get(COPY) for count in counts):
             return
         unit = f"its unit may be another than {file.geometry.file_unit_gev} GeV (--geometry file_unit_gev=...)"
         if any(count["dropped"].get(BELOW_THRESHOLD) for count in counts):
@@ -98,6 +98,8 @@ class Settings(FieldSettings):
                 f"{file.path}: no shower has a cell of {self.threshold_gev} GeV; {unit}, or lower --threshold-gev"
             )
         if any(count["dropped"][BELOW_CUT] for count in counts):
+            if not self.selection.cut_gev:
+                raise InputError(f"{file.path}: no shower holds energy; leave the file out of --input")
             raise InputError(
                 f"{file.path}: no shower is above the cut of {self.selection.cut_gev} GeV; {unit}, or lower --cut-gev"
             )

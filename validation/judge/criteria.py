@@ -103,11 +103,13 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
         (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),
     ):
         for chosen in bins:
-            reference, candidate = (selected(rows, chosen.holds(labels(rows))) for rows in tables[:2])
+            inside, partners = (chosen.holds(labels(rows)) for rows in tables[:2])
+            if tables.per_event:  # whose labels may be rounded, across the edge of a bin
+                partners = np.repeat(inside, tables.per_event)
+            held = Tables(*map(selected, tables[:2], (inside, partners)), tables.per_event)
             (own,) = rng.spawn(1)
-            if len(reference) and len(candidate):
-                inside = Tables(reference, candidate, tables.per_event)
-                measurements += measure(inside, label=chosen.label, tolerance=grade.tolerance, rng=own)
+            if len(held.reference) and len(held.candidate):
+                measurements += measure(held, label=chosen.label, tolerance=grade.tolerance, rng=own)
     return [measurement for measurement in measurements if math.isfinite(measurement.tolerance)]
 
 

@@ -28,10 +28,26 @@ def bad_cells(count: int, first: str, total: int) -> Findings:
 def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> Findings:
     """The same shower twice in a set, by digests of showers with energy.
 
-    A failure of a candidate, and a caution of Monte Carlo, whose errors are then larger than they look.
+    A caution of Monte Carlo, whose errors are then larger than they look; `repeated_more` is the failure.
     """
-    count = len(showers) - len(np.unique(showers))
+    count = _repeats(showers)
     return finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
+
+
+def repeated_more(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> Findings:
+    """The same shower twice in the candidate. Where that is so in Monte Carlo too, as in a calorimeter of a few cells
+    that are read out in steps: significantly more often, of as many showers of both (Fisher's exact test).
+    """
+    showers = min(len(reference), len(candidate))
+    own, expected = (_repeats(digests[:showers]) for digests in (candidate, reference))
+    counts = [[own, showers - own], [expected, showers - expected]]
+    if expected and stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
+        return []
+    return repeated(candidate)
+
+
+def _repeats(showers: npt.NDArray[np.uint64]) -> int:
+    return len(showers) - len(np.unique(showers))
 
 
 def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> Findings:

@@ -232,7 +232,7 @@ def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) 
     rows = zip(("side", "front"), ("z [mm]", "x [mm]"), views_mm(geometry), strict=True)
     for row, (view, x, edges) in zip(axes, rows, strict=True):
         images = [picture.side if view == "side" else picture.front.T for picture in pair]
-        highest = max(float(image.max()) for image in images)
+        highest = max(float(image.max()) for image in images) or 1.0  # GeV, where all energy is outside the view
         norm = LogNorm(highest * _FAINTEST, highest)
         for axis, image in zip(row, images, strict=True):
             shown = np.ma.masked_less_equal(image, highest * _FAINTEST)

@@ -84,8 +84,7 @@ class Resampled:
             replicates = statistic(self.bootstrap).reshape(-1, len(values))
             parts: Iterable[Array | None] = [None] * len(values)
             if isinstance(statistic, Ratio):
-                larger = 1.0 if self.paired else self.events[1] / self.events[0]
-                parts = statistic.parts(self.point, self.bootstrap, larger)
+                parts = statistic.parts(self.point, self.bootstrap, self.events[1] / self.events[0])
         return [
             Estimate(float(value), float(error), self.independent, replicates=own, parts=part)
             for value, error, own, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)

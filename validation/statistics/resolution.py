@@ -41,11 +41,12 @@ class Resolutions:
 
     @classmethod
     def of(cls, table: Observables, edges: Array) -> Self:
-        """In bins between `edges`. The errors allow for the tails of the response."""
-        place = np.digitize(table.energy_gev, edges[1:-1])
-        chosen = [rows for k in range(len(edges) - 1) if len(rows := np.flatnonzero(place == k)) >= _LEAST_EVENTS]
+        """In bins between `edges` in which the response varies. The errors allow for the tails of the response."""
+        place, response = np.digitize(table.energy_gev, edges[1:-1]), table.column("response")
+        every = (np.flatnonzero(place == k) for k in range(len(edges) - 1))
+        chosen = [rows for rows in every if len(rows) >= _LEAST_EVENTS and np.ptp(response[rows]) > 0]
         energy = [1 / np.mean(1 / table.energy_gev[rows]) for rows in chosen]
-        bins = [table.column("response")[rows] for rows in chosen]
+        bins = [response[rows] for rows in chosen]
         count, width = np.array([*map(len, bins)]), np.array([values.std(ddof=1) / values.mean() for values in bins])
         # in one bin a fourth moment is known poorly
         tails = np.average([*map(_kurtosis, bins)], weights=count) if bins else 3.0
@@ -63,7 +64,8 @@ class Resolutions:
         if factor < _LEAST_FACTOR:
             reason = f"The energies span a factor of {factor:.3g}; a fit needs {_LEAST_FACTOR:g}."
         elif len(self.width) <= len(names):
-            reason = f"Bins with {_LEAST_EVENTS} showers: {len(self.width)}; a fit needs more than {len(names)}."
+            bins = f"Bins with {_LEAST_EVENTS} showers whose response varies"
+            reason = f"{bins}: {len(self.width)}; a fit needs more than {len(names)}."
         if reason:
             return {"reason": reason, "terms": {}, "chi2_per_dof": None}
         terms = np.stack([self.energy_gev ** {"a": -1.0, "b": -2.0, "c": 0.0}[name] for name in names])
@@ -93,4 +95,4 @@ def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
 
 def _kurtosis(values: Array) -> float:
     """The fourth moment over the variance squared, 3 of normal values; at least 1.1, so that errors are not zero."""
-    return max(float(stats.kurtosis(values, fisher=False)) if np.ptp(values) > 0 else 3.0, 1.1)
+    return max(float(stats.kurtosis(values, fisher=False)), 1.1)
