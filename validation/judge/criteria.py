@@ -106,9 +106,10 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
             inside, partners = (chosen.holds(labels(rows)) for rows in tables[:2])
             if tables.per_event:  # whose labels may be rounded, across the edge of a bin
                 partners = np.repeat(inside, tables.per_event)
-            held = Tables(*map(selected, tables[:2], (inside, partners)), tables.per_event)
+            reference, candidate = selected(tables.reference, inside), selected(tables.candidate, partners)
             (own,) = rng.spawn(1)
-            if len(held.reference) and len(held.candidate):
+            if len(reference) and len(candidate):
+                held = Tables(reference, candidate, tables.per_event)
                 measurements += measure(held, label=chosen.label, tolerance=grade.tolerance, rng=own)
     return [measurement for measurement in measurements if math.isfinite(measurement.tolerance)]
 
