@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import urllib3
+import yaml
 
 from calopipe.errors import InputError
 
@@ -63,6 +64,9 @@ def connect(retries: urllib3.Retry | bool) -> Kubernetes:
                 "no Kubernetes cluster: kubectl is not set up here, and this is no pod: " + " ".join(str(error).split())
             ) from None
         namespace = _NAMESPACE_FILE.read_text().strip()
+    except (AttributeError, KeyError, TypeError, ValueError, yaml.YAMLError) as error:
+        reason = type(error).__name__
+        raise InputError(f"kubectl's configuration cannot be read ({reason}); mend it, or unset KUBECONFIG") from None
     settings.retries = retries
     api = client.ApiClient(settings)
     return Kubernetes(settings.host, namespace, client.CoreV1Api(api), client.CustomObjectsApi(api))

@@ -63,9 +63,9 @@ def default_of(field: Field[Any]) -> Any:
     return list(field.default) if type_of(field) is tuple else field.default
 
 
-def option(name: str) -> str:
-    """The option of the command line that sets the field `name`."""
-    return f"--{name.replace('_', '-')}"
+def option(name: str, value: Any = True) -> str:
+    """The option of the command line that sets the field `name`, of a flag that is on or off to this `value`."""
+    return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
 
 
 def told(field: Field[Any], default: Any = None) -> str:
@@ -78,14 +78,16 @@ def told(field: Field[Any], default: Any = None) -> str:
 
 
 def add_settings(
-    group: Any, settings: Iterable[Field[Any]], told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"]
+    group: Any,
+    settings: Iterable[Field[Any]],
+    told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"].replace("%", "%%"),
 ) -> None:
     """An option for each of `settings`, with the help that `told` gives; what is not given is None."""
     for setting in settings:
         kind, metavar = _kind(setting)
         form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or metavar, "type": kind}
         if kind is bool:
-            form = {"action": "store_true"}
+            form = {"action": argparse.BooleanOptionalAction}
         elif kind in (tuple, dict):
             form |= {"action": "append", "type": setting.metadata["each"]}
         flag = setting.metadata["flag"] or option(setting.name)

@@ -121,8 +121,11 @@ def _registry(place: storage.Location) -> tuple[str, str]:
     return (DONE, f"in use: {used}") if used else (MISSING, "no model was promoted")
 
 
-def write_index(output: storage.Location) -> storage.Location:
-    """Write the page that leads to all that the run in `output` has made, and show what it found; its path."""
+def write_index(output: storage.Location, failed: str = "") -> storage.Location:
+    """Write the page that leads to all that the run in `output` has made, and show what it found; its path.
+
+    Where its step `failed`, the verdict that is there may be of a run before, and is not this one's.
+    """
     from validation.report.page import html, render
 
     picture, log = output / _OVERVIEW, f"logs/{asked(output)['log']}"
@@ -132,7 +135,8 @@ def write_index(output: storage.Location) -> storage.Location:
         name=output.name,
         parts=parts(output),
         log=log,
-        verdict=_answer(output),
+        failed=failed,
+        verdict="" if failed else _answer(output),
         picture=base64.b64encode(_content(picture)).decode() if picture.is_file() else "",
         facts=_facts(card) if card else {},
         epochs=_epochs(output / "model"),

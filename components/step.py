@@ -17,6 +17,8 @@ from calopipe.storage import expand, location
 # Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
 _PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)(\..*?)?\]\]")
 
+_MOST_LISTED = 96 * 1024  # bytes, of the 128 KiB of Linux that hold all of a step's argument
+
 
 @contextmanager
 def working(output: str, name: str, *files: str) -> Iterator[Path]:
@@ -33,13 +35,18 @@ def working(output: str, name: str, *files: str) -> Iterator[Path]:
 
 
 def require_plain(parameters: Mapping[str, object]) -> None:
-    """Raise InputError if a text in `parameters` holds a placeholder.
+    """Raise InputError if a text in `parameters` holds a placeholder, or a list is too long for a step.
 
     Kubeflow writes the parameters of a step into its command and then fills in the placeholders of that command, also
     those in the parameters: `{{$}}` in the name of a file would become a document of hundreds of characters. Its server
     fills in placeholders such as `[[CurrentTime]]` when a run begins. Any other `[[` stays, as in `run[[]1].h5`.
     """
     for name, value in parameters.items():
+        if (size := len(json.dumps(value))) > _MOST_LISTED and isinstance(value, list):
+            raise InputError(
+                f"{name}: the names of {len(value)} files take {size // 1024} KiB, and a step can be given "
+                f"{_MOST_LISTED // 1024}; give fewer and larger files, or a folder of a shorter path"
+            )
         for text in value if isinstance(value, list) else [value]:
             if mark := _PLACEHOLDER.search(str(text)):
                 raise InputError(

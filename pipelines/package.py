@@ -11,6 +11,8 @@ from calopipe.errors import InputError
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, KINDS, SHOWERS, function_of
 
+_MOST_BYTES = 1_500_000  # of an object that etcd takes
+
 
 def define(name: str = SHOWERS, platform: Platform | None = None) -> Any:
     """The pipeline of this name; with what its steps need on `platform`, if it is to run on a cluster."""
@@ -39,3 +41,5 @@ def write(path: Path, platform: Platform, name: str = SHOWERS) -> None:
         whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name
         compiler.Compiler().compile(pipeline, str(whole))
         whole.replace(temporary)
+        if (size := temporary.stat().st_size) > _MOST_BYTES:
+            raise InputError(f"{path}: {size:,} bytes, of which Kubernetes stores 1.5 MB; give fewer --generation-pods")

@@ -96,6 +96,22 @@ def test_the_numbers_of_a_classifier_of_two_answers(
     assert numbers == {"auc": auc, "jsd": pytest.approx(jsd, abs=1e-5), "tested": 16, "chosen_step": 5}
 
 
+def test_a_training_that_was_done_is_not_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first run ends as it judges what it has trained."""
+    sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
+    settings = {"epochs": 1, "batch": 12, "hidden": 4, "levels": ["high"]}
+    with monkeypatch.context() as ends:
+        ends.setattr(module, "_judged", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            discriminate(sets[:1], sets[1:], tmp_path / "result.json", **settings)  # type: ignore[arg-type]
+    capsys.readouterr()
+    discriminate(sets[:1], sets[1:], tmp_path / "result.json", **settings)  # type: ignore[arg-type]
+    assert "model stands" in capsys.readouterr().out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "2.h5", "result.json"]
+
+
 def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of two files each, 35 and 33 showers; energies tell them apart."""
     monkeypatch.setattr(module, "_AT_ONCE", 7)

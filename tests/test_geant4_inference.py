@@ -42,6 +42,18 @@ _UNEVEN = Geometry.of_layers(
 )
 
 
+_COMMA = """
+#include <clocale>
+#include <cstdio>
+#include "calopipe/showers.hh"
+int main(int, char** words) {
+  if (!std::setlocale(LC_ALL, "de_DE.utf8")) return 77;
+  calopipe::Model::load(words[1]);
+  std::printf("%.1f", 1.5);
+}
+"""
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The shared library of batches."""
@@ -245,6 +257,31 @@ def test_what_the_model_does_not_cover_is_refused(program: Path, squares: tuple[
     assert "the model was not trained for showers of 900.0" in _refused(program, file, "900 1.5 0 11")
     assert f"3 numbers of noise, expected {numbers}" in _refused(program, file, "150 1.5 0 11 0.1 0.2 0.3")
     assert "noise must be from 0 to 1, found 1.5" in _refused(program, file, "150 1.5 0 11" + " 1.5" * numbers)
+
+
+def test_words_that_are_no_numbers_are_told(program: Path, squares: tuple[Generator, Path]) -> None:
+    for request in ("50 1.57 0 11 abc", "50 1.57 0 11 0.5 x"):
+        told = subprocess.run([program, squares[1]], input=request, capture_output=True, text=True, check=False)
+        assert (told.returncode, told.stderr.split(": ")[1]) == (2, "a request has something else than numbers")
+    for times in ("0", "-5", "3x", "abc"):
+        told = subprocess.run([program, "--time", times, squares[1]], capture_output=True, text=True, check=False)
+        assert (told.returncode, told.stdout) == (2, "")
+        assert "--time takes a" in told.stderr
+
+
+def test_a_program_that_writes_numbers_with_a_comma_reads_a_model(
+    library: Path, squares: tuple[Generator, Path], tmp_path: Path
+) -> None:
+    """Numbers in JSON have a point, in whichever language Geant4 is told to speak."""
+    (tmp_path / "comma.cc").write_text(_COMMA)
+    _compiled(tmp_path / "comma", tmp_path / "comma.cc", library, options=[f"-Wl,-rpath,{library.parent}"])
+    subprocess.run(["localedef", "-f", "UTF-8", "-i", "de_DE", tmp_path / "de_DE.utf8"], check=False)
+    done = subprocess.run(
+        [tmp_path / "comma", squares[1]], env={"LOCPATH": str(tmp_path)}, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip("this system has no locale with a decimal comma, and makes none")
+    assert (done.returncode, done.stdout.strip()) == (0, "1,5")
 
 
 def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Generator, Path], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -100,6 +101,16 @@ def test_patterns_of_brackets_are_no_placeholders() -> None:
     """[[] stands for a bracket in a name."""
     for pattern in ("[[]CurrentTime]].h5", "[[]RunUUID].h5", "run[[]Index]?.h5"):
         require_plain({"input": [pattern]})
+
+
+def test_more_names_of_files_than_a_step_can_be_given_are_refused() -> None:
+    """By Linux: this process could not be started with them."""
+    names = [f"/data/{number:092d}" for number in range(1_300)]
+    with pytest.raises(OSError, match="too long"):
+        subprocess.run(["true", json.dumps(names)], check=True)
+    with pytest.raises(InputError, match=r"input: the names of 1300 files take 129 KiB, .* 96; give fewer"):
+        require_plain({"input": names})
+    require_plain({"input": names[:900]})
 
 
 def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) -> None:

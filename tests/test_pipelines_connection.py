@@ -88,6 +88,8 @@ def test_the_token_of_a_command_is_kept_for_minutes(tmp_path: Path, monkeypatch:
         ("'unbalanced", r"cannot be run \(ValueError\)"),
         ("sh -c 'echo a; echo log in first >&2; exit 3'", "ended with 3: log in first$"),
         ("false", "ended with 1: $"),
+        (" ", r"cannot be run \(IndexError\)"),
+        ("", "cannot be run"),
         ("echo two words", "not a token; run it by hand to see"),
     ],
 )
@@ -105,6 +107,18 @@ def test_what_is_no_token_or_cookie_never_gets_into_a_header(tmp_path: Path, kin
     with pytest.raises(InputError, match=f"secret: not a {kind}") as refused:
         given("--endpoint", HERE, f"--{kind}-file", str(tmp_path / "secret")).credential.read()
     assert not content or content not in str(refused.value)
+
+
+def test_a_file_of_a_secret_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"\xff")
+    for name, told in (
+        (str(tmp_path / "secret"), "not a text"),
+        ("", "is a variable not set"),
+        ("~nobody-so/x", "user"),
+    ):
+        for kind in ("token", "cookie"):
+            with pytest.raises(InputError, match=told):
+                given("--endpoint", HERE, f"--{kind}-file", name).credential.read()
 
 
 def test_hidden_is_the_value_of_each_cookie(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +147,7 @@ def test_what_never_reached_a_server_was_not_done() -> None:
     [
         ("0 0 3 30 2 *", "month 2 has no day 30; name one that it has"),
         ("0 0 3 31 4 ?", "month 4 has no day 31; name one that it has"),
+        ("0 0 3 30 Feb *", "month 2 has no day 30; name one that it has"),
         ("0 3 * * 1", "5 fields, expected six fields, seconds first; '0 0 3"),
         ("@daily", "1 fields, expected six fields, seconds first; '0 0 3"),
     ],

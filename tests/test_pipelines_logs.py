@@ -287,14 +287,21 @@ def test_a_pod_that_cannot_be_scheduled_says_so(
 
 
 def test_kubernetes_that_refuses_or_is_not_there(
-    kubeflow: Kubeflow, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    kubeflow: Kubeflow, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = kubeflow.begun(STEPS)
     cluster.refuse = 403
     with pytest.raises(InputError, match=r"cannot read the logs .* \(403\); the right to list pods"):
         submit.main(["logs", run])
     assert logs.reason(run, "train", "kubeflow") == ""
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere")
+    place = "kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION"
+    for text in ("{", "- a", "apiVersion: v1\ncurrent-context: x\ncontexts: 3"):
+        (tmp_path / "config").write_text(text)
+        monkeypatch.setattr(place, str(tmp_path / "config"))
+        with pytest.raises(InputError, match=r"kubectl's configuration cannot be read|kubectl is not set up here"):
+            submit.main(["logs", run])
+        assert logs.reason(run, "train", "kubeflow") == ""
+    monkeypatch.setattr(place, "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])
 

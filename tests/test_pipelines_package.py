@@ -375,6 +375,13 @@ def test_pods_of_generation_differ_in_their_share_alone(plain: _Package) -> None
         assert fanned.limits(share)["nvidia.com/gpu"] == "1"
 
 
+def test_a_pipeline_that_kubernetes_cannot_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(package, "_MOST_BYTES", 10_000)
+    with pytest.raises(InputError, match=r"p\.yaml: \d\d,\d{3} bytes, of which Kubernetes stores 1\.5 MB; give fewer"):
+        package.write(tmp_path / "p.yaml", Platform())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_bad_options_are_refused_before_anything_slow_is_loaded() -> None:
     program = (
         "import sys; from pipelines import submit\n"

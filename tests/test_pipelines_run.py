@@ -423,6 +423,8 @@ def test_a_failure_shows_the_last_lines_and_names_the_log(tmp_path: Path) -> Non
     told = f"error: step preprocess failed; its last lines are above, all are in {log}"
     assert done.stderr.splitlines() == ["    what it did before", "    a defect", told]
     assert re.fullmatch(r"log: .*\npreprocess +\d+\.\d s  not finished\n", done.stdout)
+    page = (tmp_path / "out/index.html").read_text()
+    assert "The step preprocess failed." in page
 
 
 @pytest.mark.parametrize(

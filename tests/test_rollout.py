@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -66,6 +67,30 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     }
     with Image.open(movie) as picture:
         assert picture.n_frames == 7
+
+
+def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:
+    start, model = write_flow(tmp_path / "s.h5", velocity=street(12), grid=GRID), carried(tmp_path / "m")
+    mine = write_flow(tmp_path / "mine.h5", velocity=street(4), grid=GRID)
+    (tmp_path / "notes.h5").write_text("of somebody")
+    before = {path: path.read_bytes() for path in (start, mine, tmp_path / "notes.h5")}
+    for path, told in zip(before, ("is also the --start", "no flow that a model", "no flow that a model"), strict=True):
+        for task, more in (("rollout", ("--steps", "2")), ("advance", ("--tile", "16x8"))):
+            with pytest.raises(InputError, match=rf"{path.name}: {told} made|{path.name}: {told}, and would be lost"):
+                _run(task, model, path, "--start", str(start), *more)
+    assert {path: path.read_bytes() for path in before} == before
+    for steps in ("2", "3"):
+        _run("rollout", model, tmp_path / "r.h5", "--start", str(start), "--steps", steps)
+    assert len(open_flow(tmp_path / "r.h5").time) == 4
+
+
+def test_a_full_disk_ends_a_roll_out_in_an_error(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
+    """And not in a crash of HDF5."""
+    start, model = write_flow(tmp_path / "s.h5", velocity=street(12), grid=GRID), carried(tmp_path / "m")
+    disk = small_disk(8)
+    with pytest.raises(OSError, match="No space left"):
+        _run("rollout", model, disk / "r.h5", "--start", str(start), "--steps", "6")
+    assert list(disk.iterdir()) == []
 
 
 @pytest.mark.parametrize(

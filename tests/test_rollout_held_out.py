@@ -56,6 +56,9 @@ def test_the_test_split_is_rolled_out_once(tmp_path: Path, capsys: pytest.Captur
     assert roll_out_held_out(model, files, output, SplitRule(), 5) == fingerprint
     assert _made(output) == first  # they stand
     assert f"{len(held_out)} roll-outs of the test split, 0 of them new" in capsys.readouterr().out
+    (output / min(held_out)).with_suffix(".gif").unlink()  # as of a run that was killed before it drew
+    roll_out_held_out(model, files, output, SplitRule(), 5)
+    assert (output / min(held_out)).with_suffix(".gif").is_file()
     (output / max(held_out)).rename(output / "t.h5")  # as before the last
     assert rollouts(output)[1] != fingerprint  # which the names are part of
     roll_out_held_out(carried(tmp_path / "m2", gain=0.5, grid=GRID), files, output, SplitRule(), 0)

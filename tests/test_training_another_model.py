@@ -92,6 +92,7 @@ def test_another_generator_is_trained_judged_and_generates(tmp_path: Path) -> No
         ("def evaluate", "def judged", "abstract class Layers .* method '?evaluate"),
         ('averaged = ("layers",)', 'averaged = ("cells",)', "`averaged` names the network cells, .* has layers"),
         ('"fit", "layers"', '"fit", "cells"', "the phase fit names the network cells, `networks` has layers"),
+        ("{\"layers\": ", "{\"a/b\": ", "the network a/b is to be the name of a file; leave the slash out"),
         # it would count 1/N of itself
         ('"layers", self._losses', '"layers", lambda *given: {"square": ops.mean(self._losses(*given)["square"])}',
          r"^the loss square is one number; give one a shower, \(N,\)"),

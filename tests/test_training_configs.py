@@ -191,6 +191,7 @@ def test_a_choice_by_values_of_the_graph_is_refused_in_a_line(trained: Path, tmp
         ("{layers}register('autoregressive')(LayersConfig)\n", r"file.py:\d+: a model called autoregressive is known"),
         ("{layers}{second}", "file.py: states 2 models, layers and more"),
         ("\xe9", "not a text in UTF-8"),
+        ("{taken}", r"--model-file: .*--devices.*; give the setting another name"),
     ],
 )
 def test_what_is_no_model_is_refused_in_a_line(text: str | None, line: str, tmp_path: Path) -> None:
@@ -200,7 +201,8 @@ def test_what_is_no_model_is_refused_in_a_line(text: str | None, line: str, tmp_
     )
     place = tmp_path / "file.py"
     if text is not None:
-        whole = text.replace("{layers}", LAYERS.read_text()).replace("{second}", second)
+        taken = LAYERS.read_text().replace("hidden", "devices")
+        whole = text.replace("{layers}", LAYERS.read_text()).replace("{second}", second).replace("{taken}", taken)
         place.write_bytes(whole.encode("latin-1"))
     for _ in range(2):  # a file that failed has left nothing behind
         with pytest.raises(InputError, match=line):
@@ -213,6 +215,26 @@ def test_a_file_that_is_too_long_does_not_run_cut_off(before: str, tmp_path: Pat
     place.write_text(before + "\u00e9" * 2**18, encoding="utf-8")
     with pytest.raises(InputError, match=r"long\.py: more than 256 KiB; a model takes a few"):
         ModelFile.read(place)
+
+
+def test_a_setting_may_be_a_flag_and_its_help_hold_a_percent_sign(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = LAYERS.read_text()
+    assert text.count("    hidden: int") == 1
+    flag = '    flag: bool = setting(False, help="of 50 % of the cells")\n'
+    place = tmp_path / "file.py"
+    place.write_text(text.replace("    hidden: int", flag + "    hidden: int"))
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["fit", "--model-file", str(place), "--help"])
+    assert "of 50 % of the cells" in " ".join(capsys.readouterr().out.split())
+    with offered(ModelFile.read(place)):
+        config = with_settings(named_config("layers"), {"flag": True})
+        assert as_options(config, "layers")[-1] == "--flag"
+        CONFIGS["on"] = config
+        assert as_options(with_settings(config, {"flag": False}), "on")[-1] == "--no-flag"
+        with pytest.raises(InputError, match="training setting flag is 1, expected true or false"):
+            with_settings(config, {"flag": 1})
 
 
 def test_only_the_configs_of_the_file_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -106,6 +106,28 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert replaced in capsys.readouterr().out
 
 
+def test_a_model_whose_weights_are_damaged_is_made_again_of_its_checkpoints(
+    dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = shutil.copytree(model, tmp_path / "m")
+    (place / "layers.weights.h5").write_bytes(b"cut off")
+    fit_layers(dataset, place, *_LOOKS)
+    assert "steps 35 to 35" in capsys.readouterr().out
+    assert read_card(place).fingerprint() == read_card(model).fingerprint()
+
+
+def test_a_model_is_replaced_only_once_the_next_can_be_trained(dataset: Path, model: Path, tmp_path: Path) -> None:
+    place = shutil.copytree(model, tmp_path / "m")
+    with pytest.raises(InputError, match=r"layers\.weights\.h5: not the weights of the network layers .* the settings"):
+        fit_layers(dataset, place, "--hidden", "3", "--warm-start", str(model), "--overwrite")
+    assert read_card(place) == read_card(model)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/model.py").write_text("# of somebody")
+    with pytest.raises(InputError, match=r"mine/model\.py: is not of calopipe, and may be replaced"):
+        fit_layers(dataset, tmp_path / "mine", "--steps", "1")
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["model.py"]
+
+
 def test_what_other_replicas_trained_is_refused_and_begun_anew_when_told(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -270,6 +292,7 @@ def test_a_shard_altered_while_it_trains_is_refused_by_name(
         (("--config", "3dgan"), "(17, 17, 5) cells, the model 3dgan is for (51, 51, 25); choose --config fast"),
         (("--dataset", "/nowhere"), "manifest.json: no such file"),
         (("--strategy", "tpu"), "finds no TPU in this machine"),
+        (("--warm-start", ""), "an empty path was given"),
     ],
 )
 def test_bad_arguments(dataset: Path, tmp_path: Path, more: tuple[str, ...], told: str) -> None:

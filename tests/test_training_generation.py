@@ -358,6 +358,8 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
         ([], "expected either --like, or --energy with --showers"),
         (["--like", "{mc}", "--showers", "9"], "expected either --like"),
         (["--energy", "150", "--theta", "90", "--showers", "9", "--split", "test"], "with --showers N, and without"),
+        (["--energy", "150", "--showers", "9", "--cut-gev", "7"], "--cut-gev goes with --like; leave it out"),
+        (["--energy", "150", "--showers", "9", "--geometry", "cell_mm=3"], "--geometry goes with --like"),
         (["--like", "{mc}", "--seed", "-1"], "--seed is -1"),
         (["--like", "{labels}", "--split", "test"], "labels.h5: holds labels and no cells, .* leave out --split"),
         (["--like", "{labels}", "{mc}"], "labels.h5: found datasets .* expected"),

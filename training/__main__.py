@@ -131,7 +131,11 @@ def _fit(options: argparse.Namespace) -> None:
         )
     if cluster is not None:
         os.environ |= cluster.to_environment()
-    earlier = mirrored(storage.location(options.warm_start), "*", writes=False) if options.warm_start else nullcontext()
+    earlier = (
+        mirrored(storage.location(options.warm_start), "*", writes=False)
+        if options.warm_start is not None
+        else nullcontext()
+    )
     with mirrored(storage.location(options.output), "**") as output, earlier as warm_start:
         from training.fit import fit  # noqa: PLC0415
 
@@ -146,9 +150,16 @@ def _fit(options: argparse.Namespace) -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
     with offered(_model_file(given)):  # whose configs and settings are options
-        options = parser().parse_args(given)
+        options = _parsed(given)
         quiet_tensorflow()  # which `perform` alone loads, so that --help and bad options answer at once
         options.perform(options)
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    try:
+        return parser().parse_args(arguments)
+    except argparse.ArgumentError as error:  # of the parser itself, which a file has given its settings
+        raise InputError(f"--model-file: {error}; give the setting another name") from None
 
 
 def _model_file(arguments: Sequence[str]) -> ModelFile | None:

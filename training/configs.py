@@ -107,9 +107,9 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
             raise InputError(f"training setting {name!r} is unknown; known: {', '.join(known)}")
         kind = known[name]
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        fits = isinstance(value, str) if kind is str else number and kind(value) == value
+        fits = isinstance(value, kind) if kind in (str, bool) else number and kind(value) == value
         if not fits:
-            expected = {str: "a name", int: "a whole number", float: "a number"}[kind]
+            expected = {str: "a name", int: "a whole number", float: "a number", bool: "true or false"}[kind]
             raise InputError(f"training setting {name} is {value!r}, expected {expected}")
         checked[name] = kind(value)  # JSON has one kind of number
     return config.with_values(checked)
@@ -126,5 +126,5 @@ def as_options(config: FitConfig, name: str) -> list[str]:
         options = ["--model-file", address(place) if isinstance(place, Path) else file.place, *options]
     for field in settings_of(type(config)):
         if (value := getattr(config, field.name)) != getattr(CONFIGS[name], field.name):
-            options += [option(field.name), str(value)]
+            options += [option(field.name, value)] if type_of(field) is bool else [option(field.name), str(value)]
     return options

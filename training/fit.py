@@ -79,12 +79,15 @@ def fit(
     ):
         team = Team(make_strategy(config.strategy, cluster), cluster)
         origin = earlier.fingerprint() if earlier else None
+        about = folder.noted(manifest.fingerprint, config, origin)
         if team.chief:
-            folder.begin(output, request, folder.noted(manifest.fingerprint, config, origin), overwrite=overwrite)
+            folder.require_free(output, request, about, overwrite=overwrite)
+        engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
+        if team.chief:  # once nothing is found wrong that would end it
+            folder.begin(output, request, about, overwrite=overwrite)
             if file := file_of(config):
                 file.write(output)
             write_seen(output, seen)
-        engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
         place = output / folder.CHECKPOINTS
         checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)

@@ -206,7 +206,9 @@ def standing(folder: Path, request: str) -> Card | None:
     """The card of the model in `folder`, which stands, if the training that `request` names left it; else None."""
     if not (folder / CARD).is_file() or not is_of(folder, request):
         return None
-    card = read_card(folder)
+    if (card := model_in(folder)) is None:
+        storage.remove(folder / CARD)  # of a model that is not whole, and is made again
+        return None
     stands("model stands", folder / CARD, f"{card.trained['steps']} steps")
     return card
 
@@ -222,16 +224,9 @@ def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bo
     What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
     `overwrite` says so, and is an error otherwise.
     """
+    require_free(folder, request, about, overwrite=overwrite)
     path = folder / TRAINING
-    require_own(path, _TRAINING_FORM.kind)
-    require_own(folder / CARD, _FORM.kind)
     if path.is_file() and not is_of(folder, request):
-        if not overwrite and ((folder / CARD).exists() or last_checkpoint(folder)):
-            changes = []
-            with suppress(DocumentError, KeyError):  # what another version wrote
-                changes = _changes(training_in(folder), about)
-            changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
-            raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
         storage.remove(folder / CARD)
@@ -241,6 +236,22 @@ def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bo
         storage.remove(folder / source.NAME)
         storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
     _TRAINING_FORM.write(path, {"request": request, **about})
+
+
+def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bool) -> None:
+    """Raise InputError if `folder` holds what the training that `request` names must not replace."""
+    require_own(folder / TRAINING, _TRAINING_FORM.kind)
+    require_own(folder / CARD, _FORM.kind)
+    if not (folder / TRAINING).is_file() and (folder / source.NAME).exists():
+        raise InputError(f"{folder / source.NAME}: is not of calopipe, and may be replaced; give another --output")
+    if not (folder / TRAINING).is_file() or is_of(folder, request) or overwrite:
+        return
+    if (folder / CARD).exists() or last_checkpoint(folder):
+        changes = []
+        with suppress(DocumentError, KeyError):  # what another version wrote
+            changes = _changes(training_in(folder), about)
+        changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
+        raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
 
 
 def training_in(folder: Path) -> dict[str, Any]:

@@ -18,7 +18,9 @@ def quiet_tensorflow() -> None:
 
     What it fails at, it raises too. To be called before TensorFlow is imported, since it speaks while it is.
     """
-    level = int(os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3"))
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL") not in set("0123"):
+        os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    level = int(os.environ["TF_CPP_MIN_LOG_LEVEL"])
     tensorflow = find_spec("tensorflow")
     for place in (tensorflow and tensorflow.submodule_search_locations) or ():
         with suppress(OSError, AttributeError):  # another version prints its messages, and works

@@ -1,13 +1,16 @@
-"""HDF5 files, opened from a disk or a store."""
+"""HDF5 files, opened from a disk or a store, and written as a whole or not at all."""
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import h5py
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
 from calopipe.storage import Location
@@ -47,3 +50,33 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
             failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
     raise failure
+
+
+class Sink(io.FileIO):
+    """A file that keeps its first error of writing, for HDF5 crashes the process where one is raised."""
+
+    error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        size = len(rest)
+        while len(rest) and self.error is None:
+            try:
+                rest = rest[super().write(rest) :]
+            except OSError as error:
+                self.error = error
+        return size
+
+    def require_written(self) -> None:
+        """Raise the error that was kept."""
+        if self.error is not None:
+            raise self.error
+
+
+@contextmanager
+def new_file(path: Location) -> Iterator[tuple[h5py.File, Sink]]:
+    """A new HDF5 file, which takes the place of `path` once the block ends without an error."""
+    with storage.replacing(path) as temporary, Sink(temporary, "w+") as sink:
+        with h5py.File(sink, "w") as file:
+            yield file, sink
+        sink.require_written()  # also what HDF5 wrote as it closed

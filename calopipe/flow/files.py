@@ -9,14 +9,15 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import h5py
 import numpy as np
 import numpy.typing as npt
 
-from calopipe import storage
-from calopipe.events.hdf5 import opened_file
+from calopipe.errors import InputError
+from calopipe.events.hdf5 import new_file, opened_file
 from calopipe.events.tolerance import BadFileError
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
@@ -27,7 +28,8 @@ FloatArray = npt.NDArray[np.float32]
 FRAMES = "velocity"  # the dataset by which a file of a flow is known
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T"}
 _ATTRIBUTES = {"reynolds": 1, "cell_d": 1, "obstacle_d": 2}  # and how many numbers each is
-START_SEEN = "start_seen"  # attribute of a roll-out: whether its model was trained on the simulation it starts from
+START = "start_sha256"  # attribute of frames that a model made: the hash of the file that it started from
+START_SEEN = "start_seen"  # and of a roll-out: whether its model was trained on the simulation it starts from
 CHUNK_FRAMES = 16  # best written together
 _EVENLY = 1e-3  # of the interval, by which two may differ
 
@@ -115,7 +117,7 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             obstacle_d=(told["obstacle_d"][0], told["obstacle_d"][1]),
             solver=str(file.attrs.get("solver", "")),
             path=path,
-            from_model=START_SEEN in file.attrs,  # which models alone write
+            from_model=START in file.attrs,
             start_seen=bool(file.attrs.get(START_SEEN, False)),
             time=time,
         )
@@ -147,7 +149,7 @@ def flow_writer(
     of so much U if it is given, and vorticities to multiples of 16 times that: such files are a fifth as large.
     """
     cells = grid or like.grid
-    with storage.replacing(path) as temporary, h5py.File(temporary, "w") as file:
+    with new_file(path) as (file, sink):
         file.attrs.update(
             {"reynolds": like.reynolds, "cell_d": cells.cell_d, "obstacle_d": like.obstacle_d, "solver": like.solver}
         )
@@ -175,8 +177,19 @@ def flow_writer(
             for name, values in {FRAMES: velocity, "vorticity": swirl, **times}.items():
                 file[name].resize(start + len(velocity), axis=0)
                 file[name][start:] = values
+            sink.require_written()
 
         yield append
+
+
+def require_replaceable(path: Path, start: Path) -> None:
+    """Raise InputError if frames that a model makes from the file `start` are not to take the place of `path`."""
+    if path.resolve() == start.resolve():
+        raise InputError(f"{path}: is also the --start, and would be lost; give another --output")
+    with suppress(OSError, InputError):
+        if not path.exists() or open_flow(path).from_model:
+            return
+    raise InputError(f"{path}: no flow that a model made, and would be replaced; give another --output, or remove it")
 
 
 def _numbers(attributes: Mapping[str, Any], name: str, count: int) -> list[float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,8 +12,8 @@ import h5py
 import numpy as np
 from zlib_ng import zlib_ng
 
-from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.hdf5 import Sink, new_file
 from calopipe.labels import DATASETS
 from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
@@ -22,22 +21,6 @@ from calopipe.showers.positions import voxel_order
 from calopipe.storage import Location
 
 _LEVEL = 2  # of the compression; level 1 is hardly faster, and files are 40 % larger
-
-
-class _Sink(io.FileIO):
-    """A file that keeps its first error of writing, for HDF5 crashes the process where one is raised."""
-
-    error: OSError | None = None
-
-    def write(self, data: Any) -> int:
-        rest = memoryview(data).cast("B")
-        size = len(rest)
-        while len(rest) and self.error is None:
-            try:
-                rest = rest[super().write(rest) :]
-            except OSError as error:
-                self.error = error
-        return size
 
 
 def showers_a_chunk(geometry: Geometry) -> int:
@@ -92,7 +75,7 @@ class _Deposits:
 class ShowerWriter:
     """Writes showers batch by batch into the file that `shower_writer` opened."""
 
-    def __init__(self, file: h5py.File, sink: _Sink, geometry: Geometry, deposits: str) -> None:
+    def __init__(self, file: h5py.File, sink: Sink, geometry: Geometry, deposits: str) -> None:
         self._file, self._sink, self._geometry, self._deposits = file, sink, geometry, deposits
         self._outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
         shape = (len(voxel_order(geometry)),) if deposits == VOXELS else geometry.shape
@@ -151,8 +134,7 @@ class ShowerWriter:
             start = len(self._file[name])
             self._file[name].resize(start + len(values), axis=0)
             self._file[name][start:] = values
-        if self._sink.error is not None:
-            raise self._sink.error
+        self._sink.require_written()
 
     def _require_label(self, name: str, kind: Any) -> None:
         """Make the dataset of a label, a number a shower, if it is not there."""
@@ -169,15 +151,12 @@ def shower_writer(
     The layout is CaloChallenge's if `deposits`, as of a `ShowerFile`, says so, or says nothing and cells are in rings.
     """
     deposits = VOXELS if deposits == VOXELS or (geometry.rings and not deposits) else CELLS
-    with storage.replacing(path) as temporary, _Sink(temporary, "w+") as sink:
-        with h5py.File(sink, "w") as file:
-            described = geometry.to_json()
-            stated = {name: value for name, value in described.items() if name not in {"shape", "layers"}}
-            if geometry.layers or deposits == VOXELS:
-                stated[GEOMETRY] = json.dumps(described)
-            file.attrs.update({**stated, **attributes})
-            writer = ShowerWriter(file, sink, geometry, deposits)
-            yield writer
-            writer.close()
-        if sink.error is not None:  # from what HDF5 wrote as it closed
-            raise sink.error
+    with new_file(path) as (file, sink):
+        described = geometry.to_json()
+        stated = {name: value for name, value in described.items() if name not in {"shape", "layers"}}
+        if geometry.layers or deposits == VOXELS:
+            stated[GEOMETRY] = json.dumps(described)
+        file.attrs.update({**stated, **attributes})
+        writer = ShowerWriter(file, sink, geometry, deposits)
+        yield writer
+        writer.close()

@@ -1,6 +1,7 @@
 #include "json.hh"
 
-#include <cstdlib>
+#include <locale>
+#include <sstream>
 #include <stdexcept>
 
 namespace calopipe {
@@ -78,9 +79,9 @@ class Parser {
     found.kind = word == "true" || word == "false" ? Json::Kind::kBool : Json::Kind::kNumber;
     found.number = word == "true";
     if (found.kind == Json::Kind::kBool) return;
-    char* rest = nullptr;
-    found.number = std::strtod(word.c_str(), &rest);
-    if (word.empty() || *rest != '\0') fail();
+    std::istringstream digits(word);
+    digits.imbue(std::locale::classic());  // whatever the program's own is
+    if (!(digits >> found.number) || digits.peek() != std::char_traits<char>::eof()) fail();
   }
 
   std::string quoted() {

@@ -13,6 +13,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <ctime>
 #include <exception>
@@ -40,6 +41,7 @@ std::vector<Request> requests(const calopipe::Model& model) {
     words >> each.labels.energy_gev >> each.labels.theta_rad >> each.labels.phi_rad >> each.labels.pdg;
     if (!words) throw std::runtime_error("a request needs energy, theta, phi and PDG code, found: " + line);
     for (float number = 0; words >> number;) each.noise.push_back(number);
+    if (!words.eof()) throw std::runtime_error("a request has something else than numbers: " + line);
     if (each.noise.empty()) {
       for (std::size_t k = 0; k < numbers; ++k) each.noise.push_back(std::ldexp(static_cast<float>(bits(random)), -24));
     }
@@ -62,6 +64,7 @@ void run(const std::string& file, int times) {
     for (const Request& each : asked) sampler.draw(each.labels, each.noise.data(), deposits);
   }
   if (times > 0) {
+    if (asked.empty()) throw std::runtime_error("there is no request to time");
     const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     std::printf("%.4f\n", 1e3 * seconds / (times * static_cast<double>(asked.size())));
     return;
@@ -84,7 +87,10 @@ int main(int count, char** words) {
     return 2;
   }
   try {
-    run(words[count - 1], timed ? std::stoi(words[2]) : 0);
+    const int times = timed ? std::atoi(words[2]) : 0;
+    if (timed && std::to_string(times) != words[2]) throw std::runtime_error("--time takes a whole number");
+    if (timed && times < 1) throw std::runtime_error("--time takes a number of 1 or more");
+    run(words[count - 1], times);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "calopipe-showers: %s\n", error.what());
     return 2;

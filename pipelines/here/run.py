@@ -64,7 +64,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     ):
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(here / "kfp"))
-        failed = False
+        failed = ""
         pipeline = package.define(name)
         with shown(here / "logs", sys.stdout, verbose=verbose) as (view, log):
             overview.note(output, parameters, log)
@@ -72,11 +72,11 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                 with _python3_in_names():
                     pipeline(**parameters)
             except RuntimeError:  # what kfp raises when a step fails
-                failed = True
+                failed = view.stopped
             except KeyboardInterrupt:
                 _end_steps()
                 raise
-        overview.write_index(output)
+        overview.write_index(output, failed)
         if line := reason.read():
             raise InputError(line)
         if failed:

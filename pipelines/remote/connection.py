@@ -11,10 +11,12 @@ import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from calopipe.errors import InputError
+from calopipe.storage import Location, location
 
 _ENDPOINT, _UI = "KF_PIPELINES_ENDPOINT", "KF_PIPELINES_UI_ENDPOINT"  # kfp's names
 _COMMAND_SECONDS = 60.0
@@ -108,17 +110,25 @@ def connection(options: argparse.Namespace) -> Connection:
 
 
 def _credential(options: argparse.Namespace) -> Credential:
-    if command := options.token_command:
+    if (command := options.token_command) is not None:
         return Credential(
             f"the token of `{command}`", "run it by hand to see", lambda: _output_of(command), kept_s=_KEPT_SECONDS
         )
-    if options.token_file:
-        path = Path(options.token_file).expanduser()
-        return Credential(f"the token in {path}", "write a fresh one there", path.read_text)
-    if options.cookie_file:
-        path = Path(options.cookie_file).expanduser()
-        return Credential(f"the cookie in {path}", "log in again and copy the new one", path.read_text, is_cookie=True)
+    if options.token_file is not None:
+        path = location(options.token_file)
+        return Credential(f"the token in {path}", "write a fresh one there", partial(_text_of, path))
+    if options.cookie_file is not None:
+        path = location(options.cookie_file)
+        renew = "log in again and copy the new one"
+        return Credential(f"the cookie in {path}", renew, partial(_text_of, path), is_cookie=True)
     return Credential()
+
+
+def _text_of(path: Location) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        raise InputError(f"{path}: not a text in UTF-8") from None
 
 
 def _output_of(command: str) -> str:
@@ -126,7 +136,7 @@ def _output_of(command: str) -> str:
         done = subprocess.run(
             shlex.split(command), capture_output=True, text=True, timeout=_COMMAND_SECONDS, check=False
         )
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+    except (IndexError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise InputError(f"--token-command {command}: cannot be run ({type(error).__name__}); run it by hand") from None
     if done.returncode:
         said = (done.stderr.strip().splitlines() or [""])[-1]

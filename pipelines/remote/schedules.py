@@ -11,6 +11,7 @@ from pipelines.remote.client import Server, named
 from pipelines.remote.runs import Job
 
 _LEAP_YEAR = 2024
+_MONTHS = [name.upper() for name in calendar.month_abbr]  # from 1
 
 
 def trigger(cron: str) -> dict[str, Any]:
@@ -24,11 +25,12 @@ def trigger(cron: str) -> dict[str, Any]:
         raise InputError(
             f"--cron {cron!r}: {fields} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
         )
-    day, month, weekday = cron.split()[3:]
+    day, month, weekday = cron.upper().split()[3:]
+    month = str(_MONTHS.index(month)) if month in _MONTHS else month
     if day.isdecimal() and month.isdecimal() and weekday in {"*", "?"} and 1 <= int(month) <= 12:
         last = calendar.monthrange(_LEAP_YEAR, int(month))[1]
         if last < int(day) <= 31:
-            raise InputError(f"--cron {cron!r}: month {month} has no day {day}; name one that it has")
+            raise InputError(f"--cron {cron!r}: month {int(month)} has no day {day}; name one that it has")
     return {"cron_schedule": {"cron": cron}}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
-from calopipe.options import given
+from calopipe.options import CommandParser, given
 from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
+
+_OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options of how they are read
 
 
 def add_to(tasks: Any) -> None:
@@ -23,7 +26,7 @@ def add_to(tasks: Any) -> None:
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
-    generate.set_defaults(perform=_perform)
+    generate.set_defaults(perform=partial(_perform, generate))
     generate.add_argument("--model", required=True, metavar="DIR", help="folder that fit wrote")
     generate.add_argument(
         "--like", nargs="+", metavar="FILE", help="HDF5 files, or patterns of them; also of labels without cells"
@@ -80,8 +83,10 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
     asked.add_argument("--showers", type=int, metavar="N", help="how many")
 
 
-def _perform(options: argparse.Namespace) -> None:
+def _perform(command: CommandParser, options: argparse.Namespace) -> None:
     """Write what `options` ask for, of the model, to the output. InputError."""
+    if options.like is None:
+        command.refuse(options, _OF_FILES, "goes with --like")
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
@@ -97,7 +102,7 @@ def _perform(options: argparse.Namespace) -> None:
             strategy=options.strategy, library=options.library and Path(options.library), share=share,
             outside=options.outside,
         )  # fmt: skip
-        if options.timing:
+        if options.timing is not None:
             with mirrored_file(storage.location(options.timing)) as timing:
                 time_generation(model, conditions, timing)
 

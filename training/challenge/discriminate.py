@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -59,6 +58,7 @@ def discriminate(
     `settings` are those of `ClassifierConfig`; a batch is at most all showers of the training. AUC and JSD are of a
     fifth of the showers that decided nothing. JSD is the Jensen-Shannon divergence in bits that the calibrated
     classifier shows, one less its cross-entropy. A result of the same files and settings that is there is kept.
+    The work is done in a hidden folder beside `output`, where a training that was stopped goes on.
     InputError: files that cannot be read or compared, too few showers.
     """
     chosen = selection or Selection()
@@ -87,16 +87,17 @@ def discriminate(
         stands("classifiers stand", output)
         return earlier
     classifiers: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory(prefix="calopipe-") as place:
-        work = Path(place)
-        showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
-        rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
-        inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
-        manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
-        for level, config in configs.items():
-            config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
-            fit(work / "dataset", work / level, config)
-            classifiers[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
+    work = output.with_name(f".{output.name}.parts")
+    storage.require_writable(work)
+    showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
+    rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
+    inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
+    manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
+    for level, config in configs.items():
+        config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
+        fit(work / "dataset", work / level, config, overwrite=True)
+        classifiers[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
+    storage.discard(work)
     return CLASSIFIER.write(
         output, {"inputs": compared, "showers": showers, "classifiers": classifiers, "request": request}
     )

@@ -200,11 +200,20 @@ def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Mod
 
 
 def _require_complete(model: Model) -> None:
-    """InputError: the model lacks what every model states, or names a network that it does not have."""
+    """InputError: the model lacks what every model states, or its networks, phases or losses are not to be used."""
     kind = type(model).__name__
     for name in model.needed:
         if not hasattr(model, name):
             raise InputError(f"the model {kind} does not state `{name}`; set it in __init__ (CONTRIBUTING.md, A model)")
+    if unfit := [name for name in model.networks if "/" in name]:
+        raise InputError(f"the model {kind}: the network {unfit[0]} is to be the name of a file; leave the slash out")
+    for number, phase in enumerate(model.phases):
+        if phase.name in {other.name for other in model.phases[:number]}:
+            raise InputError(f"the model {kind} has two phases called {phase.name}; give each a name")
+        if not any(phase.weights.values()):
+            raise InputError(
+                f"the model {kind}: the phase {phase.name} has no loss with a weight; give one to train on"
+            )
     named = [(f"the phase {phase.name}", phase.network) for phase in model.phases]
     for place, network in named + [("`averaged`", name) for name in model.averaged]:
         if network not in model.networks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,11 @@ def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
         with storage.replacing(folder / file) as temporary:
             # Keras insists on the ending of the name
             whole = temporary.with_name(temporary.name + ".weights.h5")
-            network.save_weights(whole)
-            whole.replace(temporary)
+            try:
+                network.save_weights(whole)
+                whole.replace(temporary)
+            finally:
+                whole.unlink(missing_ok=True)
         written[file] = storage.sha256_of_file(folder / file)
     return written
 
@@ -29,13 +33,15 @@ def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
     for name, network in networks.items():
         path = folder / f"{name}.weights.h5"
         try:
-            network.load_weights(path)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)  # of weights that stay as they were
+                network.load_weights(path)
         except FileNotFoundError:
             raise InputError(
                 f"{path}: no such file; the folder is not whole, or of an earlier version of calopipe: train it again"
             ) from None
-        except ValueError:
+        except (UserWarning, ValueError):
             raise InputError(
-                f"{path}: not the weights of this version's {name} network; use the version of calopipe that trained "
-                "the model, or train it again"
+                f"{path}: not the weights of the network {name} that is asked for; give the settings that the model "
+                "was trained with, and use the version of calopipe that trained it"
             ) from None

@@ -60,10 +60,10 @@ def _roll_out(options: argparse.Namespace, model: Path, output: Path) -> None:
     name, colon, frame = options.start.rpartition(":")
     if not (colon and re.fullmatch(r"-?\d+", frame)):
         name, frame = options.start, "0"
-    if options.movie and not options.movie.endswith(".gif"):
+    if options.movie is not None and not options.movie.endswith(".gif"):
         raise InputError(f"--movie {options.movie}: expected a name that ends in .gif")
     from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow
 
-    drawn = mirrored_file(storage.location(options.movie)) if options.movie else nullcontext()
+    drawn = mirrored_file(storage.location(options.movie)) if options.movie is not None else nullcontext()
     with mirrored_file(storage.location(name), writes=False) as start, drawn as movie:
         roll_out(model, start, output, frame=int(frame), steps=options.steps, movie=movie)

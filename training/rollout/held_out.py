@@ -11,7 +11,7 @@ import numpy as np
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
-from calopipe.flow.files import FlowFile, open_flow
+from calopipe.flow.files import START, FlowFile, open_flow
 from calopipe.progress import say
 from training import folder
 
@@ -29,7 +29,7 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
         stride = round(card.geometry.interval_d / flow.grid.interval_d)  # frames of the simulation a step
         lasts = (len(flow.time) - 1) // max(stride, 1)
         frames = min(steps or lasts, lasts)
-        if not _stands(path, {"model": card.fingerprint(), "start_sha256": sha256}, frames):
+        if not _stands(path, {"model": card.fingerprint(), START: sha256}, frames):
             from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow, which what stands needs not
 
             output.mkdir(parents=True, exist_ok=True)
@@ -69,8 +69,8 @@ def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
 
 
 def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
-    """Whether `path` is a roll-out of so many frames, after its first, with the attributes `told`."""
-    if not path.is_file():
+    """Whether `path` is a roll-out of so many frames, after its first, with the attributes `told`, and has a movie."""
+    if not (path.is_file() and path.with_suffix(".gif").is_file()):
         return False
     with h5py.File(path) as file:
         same = all(file.attrs.get(name) == value for name, value in told.items())

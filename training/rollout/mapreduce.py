@@ -18,7 +18,7 @@ import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow
+from calopipe.flow.files import CHUNK_FRAMES, flow_writer, open_flow, require_replaceable
 from preprocessing.runner import pipeline
 from training.models.source import ModelFile, file_of
 from training.rollout.stepper import Stepper
@@ -37,6 +37,7 @@ def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_
     the same paths. InputError: the model is of another field or other frames, `side` does not fit it, or a value is not
     a finite number.
     """
+    require_replaceable(output, start)
     stepper, flow = Stepper(model), open_flow(start)
     stepper.require_fitting(flow)
     card, network, frames = stepper.card, stepper.model, range(len(flow.time))

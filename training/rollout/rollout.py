@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError, require_least
-from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, open_flow
+from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, open_flow, require_replaceable
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
 from preprocessing.flow.pairs import read_pairs
@@ -32,6 +32,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     InputError: another grid, another Reynolds number than the model was trained for, no such frame, or velocities that
     grow out of bounds on the way.
     """
+    require_replaceable(output, start)
     stepper, flow = Stepper(model), open_flow(start)
     stepper.require_fitting(flow)
     frames = len(flow.time)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.flow.files import FloatArray, FlowFile
+from calopipe.flow.files import START, FloatArray, FlowFile
 from training.loading import load
 from training.models.flow import FlowModel
 
@@ -37,7 +37,7 @@ class Stepper:
             "model": card.fingerprint(),
             "seed": card.config.seed,
             "start_file": start.name,
-            "start_sha256": storage.sha256_of_file(start),
+            START: storage.sha256_of_file(start),
         }
 
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
