@@ -10,9 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, write_file
+from showers import (
+    RING_GEOMETRY,
+    SMALL_GEOMETRY,
+    make_dataset,
+    make_file,
+    make_ring_showers,
+    make_showers,
+    write_file,
+)
 from trainings import LAYERS, engine_of, evaluator_of
 
+from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_hits, ordered_batches
 from training.configs import named_config
@@ -188,6 +197,16 @@ def test_a_judge_keeps_no_showers() -> None:
     finally:
         tracemalloc.stop()
     assert 0 < held < 0.3 * 40 * 2 * showers.cells.nbytes
+
+
+def test_a_model_that_fills_places_without_a_cell_is_refused_before_it_is_trained() -> None:
+    showers = make_ring_showers(events=2)
+    batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad")}
+    judge = ShowerJudge(2, RING_GEOMETRY)
+    judge.add(batch, batch["cells"])
+    showers.cells[1, 5, 2, 0] = 1e-3  # of eight angles this layer has one
+    with pytest.raises(InputError, match=r"energy at \(5, 2, 0\), where the calorimeter has no cell"):
+        judge.add(batch, tf.constant(showers.cells))
 
 
 def test_averages_are_what_is_judged(dataset: Path) -> None:

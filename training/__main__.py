@@ -37,7 +37,7 @@ examples:
   python -m training export --model runs/model --output runs/model.safetensors
   python -m training estimate --config 3dgan --showers 178600 --devices v100:2 v100:128 tpu-v3:128
   python -m training discriminate --reference geant4.h5 --candidate generated.h5 --output classifier.json
-  python -m training rollout --model runs/flow --start data/vortex/re100.h5:0 --steps 40 --output runs/flow.h5
+  python -m training rollout --model runs/flow --start data/vortex/vortex_80_03.h5:0 --steps 40 --output runs/flow.h5
   python -m training promotions --registry runs/demo/registry
   python -m training rollback --registry runs/demo/registry
   python -m training regrade --registry runs/demo/registry --grade gan

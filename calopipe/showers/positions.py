@@ -7,7 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from calopipe.showers.cells import Array, Geometry, Index, Layer, Mask
+from calopipe.errors import InputError
+from calopipe.showers.cells import Array, FloatArray, Geometry, Index, Layer, Mask
 
 _ROUNDING = 1e-9  # of a cell: a middle that lies on an edge is on it, whatever the rounding
 
@@ -66,6 +67,20 @@ def voxel_order(geometry: Geometry) -> Index:
     order = np.asarray(place * layers + number)
     order.flags.writeable = False
     return order
+
+
+def require_cells(showers: FloatArray, geometry: Geometry) -> None:
+    """Raise InputError if `showers` (N, x, y, layer) hold energy where the calorimeter has no cell."""
+    if geometry.voxels == geometry.cells:
+        return
+    outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
+    found = (showers.reshape(len(showers), -1)[:, outside] > 0).any(0)
+    if found.any():
+        x, y, layer = np.unravel_index(outside[np.argmax(found)], geometry.shape)
+        raise InputError(
+            f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave such "
+            "places empty (`exists` of calopipe.showers.positions)"
+        )
 
 
 def _cells_of(layer: Layer) -> Array:

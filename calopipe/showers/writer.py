@@ -12,12 +12,11 @@ import h5py
 import numpy as np
 from zlib_ng import zlib_ng
 
-from calopipe.errors import InputError
 from calopipe.events.hdf5 import Sink, new_file
 from calopipe.labels import DATASETS
 from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
-from calopipe.showers.positions import voxel_order
+from calopipe.showers.positions import require_cells, voxel_order
 from calopipe.storage import Location
 
 _LEVEL = 2  # of the compression; level 1 is hardly faster, and files are 40 % larger
@@ -77,7 +76,6 @@ class ShowerWriter:
 
     def __init__(self, file: h5py.File, sink: Sink, geometry: Geometry, deposits: str) -> None:
         self._file, self._sink, self._geometry, self._deposits = file, sink, geometry, deposits
-        self._outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
         shape = (len(voxel_order(geometry)),) if deposits == VOXELS else geometry.shape
         self._cells = _Deposits(file, deposits, showers_a_chunk(geometry), shape)
         if deposits == VOXELS:
@@ -92,16 +90,10 @@ class ShowerWriter:
 
         CaloChallenge's layout holds no theta. InputError: they hold energy where the calorimeter has no cell.
         """
-        flat = showers.cells.reshape(len(showers), -1)
-        if self._outside.size and (found := flat[:, self._outside].any(0)).any():
-            x, y, layer = np.unravel_index(self._outside[np.argmax(found)], self._geometry.shape)
-            raise InputError(
-                f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave "
-                "such places empty (`exists` of calopipe.showers.positions)"
-            )
+        require_cells(showers.cells, self._geometry)
         if self._deposits == VOXELS:
             mev = showers.energy_gev.astype(np.float64)[:, None] * 1e3
-            self._cells.write(flat[:, voxel_order(self._geometry)])
+            self._cells.write(showers.cells.reshape(len(showers), -1)[:, voxel_order(self._geometry)])
             columns: dict[str, Any] = {ENERGIES: mev}
         else:
             self._cells.write(showers.cells)

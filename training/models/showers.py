@@ -17,6 +17,7 @@ from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, LabelRange
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from calopipe.showers.metric import LEAST_EVENTS, MetricBin, Profiles, metric
+from calopipe.showers.positions import require_cells
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits
 from training.models.base import Batch, Judge, Model, Rows, Tensor, ValidRange
@@ -170,6 +171,7 @@ class ShowerJudge(Judge):
         generated = made.numpy().astype(np.float32)
         if generated.shape != cells.shape:
             raise InputError(f"the model made showers of shape {generated.shape}, expected {cells.shape}")
+        require_cells(generated, self._geometry)
         return np.hstack([Profiles.of(showers, *labels, self._geometry).rows() for showers in (cells, generated)])
 
     def found(self, rows: Rows) -> dict[str, Any]:

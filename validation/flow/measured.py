@@ -132,7 +132,7 @@ def _period(pair: Pair, name: str) -> int:
     if pair.count < max(period, LEAST_FRAMES):
         raise InputError(
             f"{name}: {pair.count} frames beside those of {file.path}; a shedding period has {period}, and "
-            f"{LEAST_FRAMES} are needed: roll out more steps, or simulate longer"
+            f"{max(period, LEAST_FRAMES)} are needed: roll out more steps, or simulate longer"
         )
     return period
 
