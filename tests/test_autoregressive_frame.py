@@ -165,6 +165,20 @@ def test_the_sums_of_each_layer_and_colour() -> None:
         np.testing.assert_array_equal(frame.column(tf.constant(added), name), added[..., number])
 
 
+def test_one_hit_adds_what_the_mean_of_equal_hits_would() -> None:
+    """Of n equal hits an n-th of the sum; of others by hand, signs aside; nothing where nothing is."""
+    cells, _, theta = uneven_showers(events=3)
+    hits, _ = reflected(cells, theta)
+    names = ("cells", "beyond_most", "xx", "x_depth")
+    added = np.abs(_terms(hits)[..., [SUMS.index(name) for name in names]].astype(np.float64))
+    for shower, found in enumerate(frame.of_one_hit(hits, names, CONSTANTS).numpy()):
+        for name in range(len(names)):
+            own = [value for value in added[shower, :, name].tolist() if value > 0]
+            expected = sum(value * value for value in own) / sum(own) if own else 0.0
+            assert found[name] == pytest.approx(expected, rel=1e-4)
+            assert name or found[name] == 1.0
+
+
 def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
     """And the same shares of even cells: colours are counted from the axis, which goes along."""
     cells, _, theta = uneven_showers(events=20)

@@ -139,7 +139,9 @@ def test_a_model_of_an_earlier_version_is_refused_in_one_line(model: Path, tmp_p
     card = read_card(tmp_path / "m")
     shutil.copy(tmp_path / "m/even.weights.h5", tmp_path / "m/odd.weights.h5")
     networks = build(card.config, card.geometry).networks
-    with pytest.raises(InputError, match=r"odd\.weights\.h5: not the weights of this version's odd network; use the"):
+    with pytest.raises(
+        InputError, match=r"odd\.weights\.h5: not the weights of the network odd that is asked for; give"
+    ):
         load_weights(tmp_path / "m", networks)
     (tmp_path / "m/share.weights.h5").unlink()
     with pytest.raises(InputError, match=r"share\.weights\.h5: no such file; the folder is not whole, or of"):

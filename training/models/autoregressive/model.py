@@ -38,10 +38,9 @@ from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import NOISE, ShowerModel
 
 _COLOURS, _COUNTS = ("even", "odd"), ("even_count", "odd_count")
-# How far off the promises are in training, so that the last layers of a shower need not balance its books to the last
-# cell: of a budget in units of its scale; of the energy's mean distance from the axis, in cells, and of that times the
-# depth, in cells times layers.
-_BUDGET_NOISE, _AXIS_NOISE, _SLOPE_NOISE = 0.3, 0.01, 0.05
+# How far off the energy's mean distance from the axis is in training, in cells, and that times the depth, in cells
+# times layers, so that the last layers of a shower need not balance its books to the last cell.
+_AXIS_NOISE, _SLOPE_NOISE = 0.01, 0.05
 # Weight decay at a thousand showers, by network: where a shower has few numbers, they are soon known by heart. It falls
 # with the number of showers, which from 500 on decides.
 _DECAY = MappingProxyType(
@@ -136,7 +135,7 @@ class Autoregressive(ShowerModel):
         terms = labels.terms(store)
         blurred = totals.blurred(values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), store)
         drawn = totals.Drawn(values, tf.reduce_sum(promised, 2), labels, terms)
-        planned = context.plan(self._off(values, terms, draws), present, labels, store).flat()
+        planned = context.plan(self._off(values, sums, hits, draws), present, labels, store).flat()
         spent = self._spent_off(sums, draws)
         contexts = {
             name: context.normalised(context.contexts_of(planned, sums, promised, spent, odd=odd), store, odd=odd)
@@ -186,11 +185,16 @@ class Autoregressive(ShowerModel):
         log_p = log_mixture(view["noise"][:, totals.PARTS.index(part)], *mixture)
         return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * totals.COPIES]), 1) / totals.COPIES}
 
-    def _off(self, values: Tensor, terms: Tensor, draws: Draws) -> Tensor:
-        """The totals with budgets and moments that are a little off."""
+    def _off(self, values: Tensor, sums: Tensor, hits: frame.Hits, draws: Draws) -> Tensor:
+        """The totals with budgets and moments that are off by as much as one hit adds to them.
+
+        No hit that is drawn can be taken back, so that a shower whose hits are few keeps no promise better.
+        """
         kept = values.shape[1] - totals.LAST
-        scale = totals.scales(terms, self._store)[:, -totals.LAST :]
-        noise = draws.normal("budgets", tf.shape(scale)) * scale * _BUDGET_NOISE
+        names = totals.BUDGETS + ("energy",) * len(totals.MOMENTS)  # what each is a share of, or its logarithm is of
+        whole = tf.gather(tf.reduce_sum(sums, (1, 2)), [SUMS.index(name) for name in names], axis=1)
+        one = frame.of_one_hit(hits, totals.BUDGETS + totals.MOMENTS, self._store)
+        noise = draws.normal("budgets", tf.shape(one)) * tf.math.divide_no_nan(one, whole)
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
     def _spent_off(self, sums: Tensor, draws: Draws) -> Tensor:
