@@ -169,14 +169,13 @@ def test_one_hit_adds_what_the_mean_of_equal_hits_would() -> None:
     """Of n equal hits an n-th of the sum; of others by hand, signs aside; nothing where nothing is."""
     cells, _, theta = uneven_showers(events=3)
     hits, _ = reflected(cells, theta)
-    names = ("cells", "beyond_most", "xx", "x_depth")
-    added = np.abs(_terms(hits)[..., [SUMS.index(name) for name in names]].astype(np.float64))
-    for shower, found in enumerate(frame.of_one_hit(hits, names, CONSTANTS).numpy()):
-        for name in range(len(names)):
-            own = [value for value in added[shower, :, name].tolist() if value > 0]
+    added = np.abs(_terms(hits).astype(np.float64))
+    for shower, found in enumerate(frame.of_one_hit(hits, CONSTANTS).numpy()):
+        for number, name in enumerate(SUMS):
+            own = [value for value in added[shower, :, number].tolist() if value > 0]
             expected = sum(value * value for value in own) / sum(own) if own else 0.0
-            assert found[name] == pytest.approx(expected, rel=1e-4)
-            assert name or found[name] == 1.0
+            assert found[number] == pytest.approx(expected, rel=1e-4)
+            assert name != "cells" or found[number] == 1.0
 
 
 def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:

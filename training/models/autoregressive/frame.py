@@ -8,7 +8,7 @@ there is to learn from. Lengths are in cells (`Geometry.cell_mm`), depths in lay
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -249,12 +249,10 @@ def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> T
     return tf.concat([energy, counted, energy * tf.concat([energy, tf.cast(beyond, tf.float32), *moments], -1)], -1)
 
 
-def of_one_hit(hits: Hits, names: Sequence[str], constants: Constants) -> Tensor:
-    """What one hit adds to each of the SUMS called `names`, signs aside, (N, names): the mean, by what each adds."""
-    away = tf.stack([hits.dx, hits.dy, hits.ring], -1)
-    added = terms(hits.value, away, hits.layer, constants)
-    own = tf.abs(tf.gather(added, [SUMS.index(name) for name in names], axis=2))
-    return tf.math.divide_no_nan(tf.reduce_sum(own * own, 1), tf.reduce_sum(own, 1))
+def of_one_hit(hits: Hits, constants: Constants) -> Tensor:
+    """What one hit adds to each of SUMS, signs aside, (N, 16): the mean over hits, each by what it adds."""
+    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, constants)
+    return tf.math.divide_no_nan(tf.reduce_sum(added * added, 1), tf.reduce_sum(tf.abs(added), 1))
 
 
 def layer_sums(hits: Hits, constants: Constants) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -77,6 +77,10 @@ def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
         number("odd_count", odd - context.COUNT_NUMBERS, width=width),
     )
     return {density.name: density for density in made}
+
+
+def _columns(sums: Tensor, names: Sequence[str]) -> Tensor:
+    return tf.gather(sums, [SUMS.index(name) for name in names], axis=1)
 
 
 class Autoregressive(ShowerModel):
@@ -191,9 +195,9 @@ class Autoregressive(ShowerModel):
         No hit that is drawn can be taken back, so that a shower whose hits are few keeps no promise better.
         """
         kept = values.shape[1] - totals.LAST
-        names = totals.BUDGETS + ("energy",) * len(totals.MOMENTS)  # what each is a share of, or its logarithm is of
-        whole = tf.gather(tf.reduce_sum(sums, (1, 2)), [SUMS.index(name) for name in names], axis=1)
-        one = frame.of_one_hit(hits, totals.BUDGETS + totals.MOMENTS, self._store)
+        logs, shares = totals.BUDGETS, totals.MOMENTS  # of each budget itself, and of the energy
+        one = _columns(frame.of_one_hit(hits, self._store), logs + shares)
+        whole = _columns(tf.reduce_sum(sums, (1, 2)), logs + ("energy",) * len(shares))
         noise = draws.normal("budgets", tf.shape(one)) * tf.math.divide_no_nan(one, whole)
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
