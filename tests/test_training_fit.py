@@ -123,7 +123,7 @@ def test_a_model_is_replaced_only_once_the_next_can_be_trained(dataset: Path, mo
     assert read_card(place) == read_card(model)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/model.py").write_text("# of somebody")
-    with pytest.raises(InputError, match=r"mine/model\.py: is not of calopipe, and may be replaced"):
+    with pytest.raises(InputError, match=r"mine/model\.py: would be replaced, and no training"):
         fit_layers(dataset, tmp_path / "mine", "--steps", "1")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["model.py"]
 

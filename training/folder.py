@@ -243,7 +243,9 @@ def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwr
     require_own(folder / TRAINING, _TRAINING_FORM.kind)
     require_own(folder / CARD, _FORM.kind)
     if not (folder / TRAINING).is_file() and (folder / source.NAME).exists():
-        raise InputError(f"{folder / source.NAME}: is not of calopipe, and may be replaced; give another --output")
+        raise InputError(
+            f"{folder / source.NAME}: would be replaced, and no training here wrote it; give another --output"
+        )
     if not (folder / TRAINING).is_file() or is_of(folder, request) or overwrite:
         return
     if (folder / CARD).exists() or last_checkpoint(folder):

@@ -72,7 +72,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                 with _python3_in_names():
                     pipeline(**parameters)
             except RuntimeError:  # what kfp raises when a step fails
-                failed = view.stopped
+                failed = view.stopped or "before the first"
             except KeyboardInterrupt:
                 _end_steps()
                 raise
