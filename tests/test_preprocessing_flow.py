@@ -149,7 +149,7 @@ def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
         ({"frames": 16}, "", "16 frames, at least 17 are needed"),
         ({"amplitude": 0.01}, "", "the wake swings by 0.0099 U: it has not begun to shed"),
         ({"growth": 0.5}, "", "the wake's swing still grows, from .*: it has not begun to shed"),
-        ({"attributes": {"model": "abc"}}, "", "a model's roll-out, a solver's simulation is expected"),
+        ({"attributes": {"start_sha256": "abc"}}, "", "a model's roll-out, a solver's simulation is expected"),
         (
             {"grid": replace(GRID, shape=(40, 16))},
             "",
