@@ -46,15 +46,20 @@ class Ratio:
         candidate, reference = self.of(pair.candidate), self.of(pair.reference)
         return np.where(np.atleast_2d(reference == 0).all(axis=0), 1 + candidate / _NOTHING, candidate / reference)
 
-    def parts(self, point: Pair, drawn: Pair, larger: float) -> Array:
-        """The parts of each ratio's variance, (k, 2, 3); the candidate has `larger` times the reference's events."""
+    def parts(self, point: Pair, drawn: Pair, larger: float, *, paired: bool) -> Array:
+        """The parts of each ratio's variance, (k, 2, 3); the candidate has `larger` times the reference's events.
+
+        What `paired` sets have in common, as by their labels, is known of both: of it the other set tells nothing.
+        """
         reference = np.atleast_1d(self.of(point.reference))
         reference = np.where(reference == 0, _NOTHING, reference)
         sides = (self.of(side).reshape(-1, len(reference)) / reference for side in (drawn.candidate, drawn.reference))
         upper, lower = (side - side.mean(axis=0) for side in sides)
         products = (upper * upper, lower * lower, upper * lower)
         parts = np.stack([product.sum(axis=0) / (len(product) - 1) for product in products], axis=1)
-        return np.stack([parts, parts * [larger, 1 / larger, 1]], axis=1)
+        common = np.maximum(parts[:, 2:], 0) * [paired, paired, 0]
+        own = np.maximum(parts - common, parts * [0, 0, 1])  # variances, and the covariance as it is
+        return np.stack([parts, common + own * [larger, 1 / larger, 1]], axis=1)
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,8 @@ class Resampled:
             replicates = statistic(self.bootstrap).reshape(-1, len(values))
             parts: Iterable[Array | None] = [None] * len(values)
             if isinstance(statistic, Ratio):
-                parts = statistic.parts(self.point, self.bootstrap, self.events[1] / self.events[0])
+                larger = self.events[1] / self.events[0]
+                parts = statistic.parts(self.point, self.bootstrap, larger, paired=self.paired)
         return [
             Estimate(float(value), float(error), self.independent, replicates=own, parts=part)
             for value, error, own, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)
