@@ -143,6 +143,7 @@ def test_bad_input(tmp_path: Path) -> None:
         discriminate([rings], [square], tmp_path / "result.json")
     with pytest.raises(InputError, match="share 19 showers, a classifier needs 20"):
         discriminate([rings], [few], tmp_path / "result.json")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.h5", "rings.h5", "square.h5"]
     with pytest.raises(InputError, match="rectangular"):
         discriminate([square], [square], tmp_path / "result.json", levels=["high"])
     with pytest.raises(InputError, match="--dropout is 1"):

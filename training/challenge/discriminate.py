@@ -88,7 +88,6 @@ def discriminate(
         return earlier
     classifiers: dict[str, Any] = {}
     work = output.with_name(f".{output.name}.parts")
-    storage.require_writable(work)
     showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
     rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
     inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
