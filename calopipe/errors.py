@@ -53,6 +53,8 @@ def describe(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.errno in _REFUSALS:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{_REFUSALS[error.errno]}"
+    if isinstance(error, MemoryError):
+        return f"memory is used up{f' ({error})' if str(error) else ''}; ask for less at once, or use a larger machine"
     return None
 
 
@@ -68,7 +70,7 @@ def one_line_errors() -> Iterator[None]:
     except KeyboardInterrupt:
         print("interrupted; finished work is kept", file=sys.stderr)
         raise SystemExit(130) from None
-    except (InputError, OSError) as error:
+    except (InputError, OSError, MemoryError) as error:
         line = describe(error)
         if line is None:
             raise

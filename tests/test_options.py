@@ -113,6 +113,7 @@ def test_a_seed_is_one_for_numpy_and_for_tensorflow() -> None:
         (FileNotFoundError(errno.ENOENT, "x", "a.h5"), "a.h5: no such file or folder"),
         (OSError(errno.EROFS, "x", "a.h5"), "a.h5: the file system is read-only"),
         (OSError(errno.ENOTSUP, "x", "a.h5"), "a.h5: this file system cannot do that"),
+        (MemoryError("Unable to allocate 36 TiB"), "memory is used up (Unable to allocate 36 TiB); ask for less"),
         (OSError(errno.EBADF, "x", "a.h5"), None),
         (ValueError("a defect"), None),
     ],
@@ -134,6 +135,13 @@ def test_the_line_goes_to_the_termination_log_if_there_is_one(
             raise InputError("no\nshowers")
         assert (ended.value.code, capsys.readouterr().err) == (2, "error: no showers\n")
         assert (log.read_text() if is_there else log.exists()) == ("no showers" if is_there else False)
+    with pytest.raises(SystemExit) as ended, one_line_errors():
+        raise MemoryError
+    assert (ended.value.code, log.read_text()) == (
+        2,
+        "memory is used up; ask for less at once, or use a larger machine",
+    )
+    log.write_text("no showers")
     with pytest.raises(SystemExit) as ended, one_line_errors():
         raise KeyboardInterrupt
     assert ended.value.code == 130

@@ -15,7 +15,7 @@ from typing import Any
 import h5py
 import pytest
 from servers import store
-from verdicts import LAX, candidate, promoted, write_verdict
+from verdicts import LAX, candidate, promoted, write_model, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -226,6 +226,19 @@ def test_the_commands_list_the_promotions_and_copy_the_current_model(
     (tmp_path / "mine/showers.h5").touch()
     with pytest.raises(InputError, match="holds files that are no model"):
         on_disk.fetch(two, tmp_path / "mine", overwrite=False)
+
+
+def test_a_model_of_the_same_training_is_replaced_only_when_told(on_disk: Registry, tmp_path: Path) -> None:
+    """A training that is done again, on another processor say, comes to other weights."""
+    (first,) = promoted(on_disk, tmp_path, 1)
+    (one,) = on_disk.history()
+    on_disk.fetch(one, tmp_path / "copy")
+    again = write_model(tmp_path / "copy", "other weights", request=read_card(first.model).request)
+    with pytest.raises(InputError, match=r"holds another model of the same training; .* or --overwrite"):
+        on_disk.fetch(one, tmp_path / "copy", overwrite=False)
+    assert read_card(tmp_path / "copy") == again
+    on_disk.fetch(one, tmp_path / "copy", overwrite=True)
+    assert read_card(tmp_path / "copy") == read_card(first.model)
 
 
 def test_a_full_disk_is_the_registrys(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:

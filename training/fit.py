@@ -6,7 +6,7 @@ import errno
 import logging
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import tensorflow as tf
@@ -14,6 +14,7 @@ import tensorflow as tf
 from calopipe import mirror
 from calopipe.errors import InputError
 from calopipe.labels import LabelRange
+from calopipe.lock import alone
 from calopipe.progress import say
 from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unaltered
@@ -42,6 +43,7 @@ _LOSSES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
 _RESTARTED = "incarnation"
+_LOCK = ".lock"  # of the folder on disk
 _CHECKPOINTS_KEPT = 3  # the newest, beside the best
 
 
@@ -83,20 +85,21 @@ def fit(
         if team.chief:
             folder.require_free(output, request, about, overwrite=overwrite)
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
-        if team.chief:  # once nothing is found wrong that would end it
-            folder.begin(output, request, about, overwrite=overwrite)
-            if file := file_of(config):
-                file.write(output)
-            write_seen(output, seen)
-        place = output / folder.CHECKPOINTS
-        checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
-        evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
-        # Before its first step a training has nothing to save, and may build its graph for long.
-        with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
-            _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
-            if team.chief:
-                write_model(output, checkpoints, evaluator, request, steps=engine.step, warm_start=origin)
-            team.wait()  # all leave together: one that is gone earlier would count as lost
+        with alone(output, _LOCK) if team.chief else nullcontext():
+            if team.chief:  # once nothing is found wrong that would end it
+                folder.begin(output, request, about, overwrite=overwrite)
+                if file := file_of(config):
+                    file.write(output)
+                write_seen(output, seen)
+            place = output / folder.CHECKPOINTS
+            checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
+            evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
+            # Before its first step a training has nothing to save, and may build its graph for long.
+            with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
+                _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
+                if team.chief:
+                    write_model(output, checkpoints, evaluator, request, steps=engine.step, warm_start=origin)
+                team.wait()  # all leave together: one that is gone earlier would count as lost
     if not team.chief:
         mirror.refresh(output)
     return folder.read_card(output)

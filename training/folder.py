@@ -278,6 +278,8 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     begin(folder, card.request, card.noted(), overwrite=overwrite)
+    if not overwrite and (here := model_in(folder)) and here.fingerprint() != card.fingerprint():
+        raise InputError(f"{folder}: holds another model of the same training; give another --output, or --overwrite")
     storage.remove(folder / CARD)  # first, so that it is never beside another's weights
     for name in (*card.files, HISTORY):
         storage.put(source / name, folder / name)
