@@ -21,6 +21,8 @@ help:  ## say what the targets do
 install: .venv/installed  ## make the environment in .venv
 
 .venv/installed: requirements/build.txt requirements/common.txt requirements/cpu.txt requirements/dev.txt pyproject.toml
+	@$(PYTHON) -c 'import platform as p, sys; sys.exit(not ((3, 11) <= sys.version_info < (3, 13) and p.system() == "Linux" and p.machine() == "x86_64"))' \
+		|| { echo "error: $(PYTHON) is not Python 3.11 or 3.12 on Linux (x86-64); give PYTHON=python3.11" >&2; exit 2; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/build.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation \

@@ -12,6 +12,7 @@ from typing import Any
 
 from calopipe.documents import finite
 from calopipe.errors import InputError
+from calopipe.storage import location
 
 _GRADES = Path(__file__).parent / "grades"
 
@@ -49,7 +50,7 @@ def tolerances(field: str = "") -> list[str]:
 def load_grade(name_or_path: str, field: str = "") -> Grade:
     """The grade of that name, or the one in the TOML file at that path."""
     built_in = name_or_path in built_in_grades(field)
-    path = _GRADES / field / f"{name_or_path}.toml" if built_in else Path(name_or_path)
+    path = _GRADES / field / f"{name_or_path}.toml" if built_in else location(name_or_path)
     try:
         document = tomllib.loads(path.read_text())
     except FileNotFoundError:
@@ -68,4 +69,4 @@ def load_grade(name_or_path: str, field: str = "") -> Grade:
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             state = "it is missing" if value is None else f"found {value!r}"
             raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {state}")
-    return Grade(path.stem if built_in else path.name, _Tolerances({key: float(table[key]) for key in known}))
+    return Grade(name_or_path if built_in else path.name, _Tolerances({key: float(table[key]) for key in known}))

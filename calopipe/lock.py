@@ -32,9 +32,13 @@ _UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # what network file syst
 _LOOK_S = 1.0  # between two looks at the lease of another
 
 
+class TakenError(InputError):
+    """Another process writes there."""
+
+
 @contextmanager
 def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
-    """Keep other runs out of `output` until the block ends. InputError: one is there.
+    """Keep other runs out of `output` until the block ends. TakenError: one is there.
 
     Where the owner of a lease on gs:// was killed, the first 30 s are spent waiting for it.
     """
@@ -159,6 +163,6 @@ def _holder(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _refusal(output: Path | GcsPath, held: str) -> InputError:
+def _refusal(output: Path | GcsPath, held: str) -> TakenError:
     holder = _holder(held) or "one that has just begun"
-    return InputError(f"{output}: another run writes there, {holder}; wait for its end, or give another --output")
+    return TakenError(f"{output}: another run writes there, {holder}; wait for its end, or give another --output")

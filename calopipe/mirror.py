@@ -84,7 +84,7 @@ def mirrored_file(file: Path | GcsPath, *, writes: bool = True) -> Iterator[Path
     if isinstance(file, Path):
         yield file
         return
-    with mirrored(file.parent, file.name, f"{file.name}/**", f".{file.name}.parts/*", writes=writes) as folder:
+    with mirrored(file.parent, file.name, f"{file.name}/**", f".{file.name}.parts/**", writes=writes) as folder:
         yield folder / file.name
 
 

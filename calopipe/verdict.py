@@ -18,7 +18,7 @@ from calopipe.storage import Location
 
 FORM = Form("calopipe.verdict", 2)
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
-VERDICT_FILE, REPORT_FILE = "verdict.json", "report.html"
+VERDICT_FILE, REPORT_FILE, OVERVIEW_FILE = "verdict.json", "report.html", "overview.png"
 _LIBRARIES = ("numpy", "scipy", "scikit-learn", "h5py", "hist")  # that compute the numbers
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 
@@ -37,6 +37,12 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
 def require_own_verdict(output: Location) -> None:
     """Raise InputError if a verdict in `output` would replace another's files."""
     require_own(output / VERDICT_FILE, FORM.kind, page=output / REPORT_FILE)
+    picture = output / OVERVIEW_FILE
+    if picture.is_file() and not any((output / name).is_file() for name in (VERDICT_FILE, REPORT_FILE)):
+        with picture.open("rb") as file:
+            if b"calopipe" in file.read():
+                return
+        raise InputError(f"{picture}: is not of calopipe, and would be replaced; move it, or give another --output")
 
 
 def read_verdict(path: Location) -> dict[str, Any]:

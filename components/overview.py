@@ -12,14 +12,13 @@ from typing import Any
 from calopipe import storage
 from calopipe.documents import Form, require_own
 from calopipe.errors import InputError
-from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict, require_own_verdict, summary_line
+from calopipe.verdict import OVERVIEW_FILE, REPORT_FILE, VERDICT_FILE, read_verdict, require_own_verdict, summary_line
 from training import folder
 from training.folder import Card
 
 INDEX_FILE = "index.html"
 DONE, BEGUN, MISSING, DAMAGED = "done", "begun", "not yet", "damaged"
 _RUN, _FORM = "run.json", Form("calopipe.run", 1)
-_OVERVIEW = "overview.png"
 _PLACES = ("dataset", "registry")  # parameters that may name folders elsewhere
 _EPOCHS = 8  # of a history that the page shows
 
@@ -62,7 +61,7 @@ def parts(output: storage.Location) -> list[Part]:
         _part("dataset", lambda: _dataset(dataset), [f"{dataset}/manifest.json"], output),
         _part("model", lambda: _model(output / "model"), ["model/card.json", "model/history.jsonl"], output),
         _part("showers", lambda: _showers(output), ["generated.h5", "incumbent.h5", "rollouts"], output),
-        _part("verdict", lambda: _verdict(output), [REPORT_FILE, VERDICT_FILE, _OVERVIEW], output),
+        _part("verdict", lambda: _verdict(output), [REPORT_FILE, VERDICT_FILE, OVERVIEW_FILE], output),
         _part("registry", lambda: _registry(registry), [f"{registry}/promotions"], output),
     ]
 
@@ -128,7 +127,7 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     """
     from validation.report.page import html, render
 
-    picture, log = output / _OVERVIEW, f"logs/{asked(output)['log']}"
+    picture, log = output / OVERVIEW_FILE, f"logs/{asked(output)['log']}"
     card = folder.model_in(output / "model")
     body = render(
         "run.html",

@@ -38,7 +38,7 @@ def validate(
     """
     from components.step import hand_on, working
 
-    with working(output, "validate", "*.json", "report.html") as run:
+    with working(output, "validate", "*.json", "report.html", ".classifier.json.parts/**") as run:
         from calopipe.showers.selection import Reading
         from calopipe.storage import location, require_file
         from validation.challenge.numbers import Asked

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -26,9 +25,9 @@ def define(name: str = SHOWERS, platform: Platform | None = None) -> Any:
     return dsl.pipeline(name=name, description=KINDS[name].__doc__, pipeline_root=root or None)(function)
 
 
-def write(path: Path, platform: Platform, name: str = SHOWERS) -> None:
+def write(path: storage.Location, platform: Platform, name: str = SHOWERS) -> None:
     """Compile the pipeline of this name for `platform` to `path`."""
-    if path.suffix not in {".yaml", ".yml"}:
+    if not path.name.endswith((".yaml", ".yml")):
         raise InputError(f"{path}: expected a name that ends in .yaml")
 
     from kfp import compiler  # noqa: PLC0415

@@ -60,7 +60,7 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     parameters.add_options(here, pipeline)
 
     package_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
-    package_.add_argument("--output", type=Path, default=Path(f"{pipeline}.yaml"), metavar="FILE.yaml")
+    package_.add_argument("--output", default=f"{pipeline}.yaml", metavar="FILE.yaml")
     for task, perform in ((here, run), (package_, compile_package)):
         parameters.add_choice(task)
         task.set_defaults(perform=perform)
@@ -85,7 +85,7 @@ def run(options: argparse.Namespace) -> None:
 
 def compile_package(options: argparse.Namespace) -> None:
     """Write the pipeline as YAML."""
-    package.write(options.output, platform.platform_of(options), options.pipeline)
+    package.write(location(options.output), platform.platform_of(options), options.pipeline)
     print(f"pipeline: {options.output}")
     if not options.image:
         print(f"the cluster must be able to pull {IMAGE}; see docs/image.md, or give --image", file=sys.stderr)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from calopipe.errors import run_command
-from calopipe.events.contents import MEMORY
+from calopipe.events.contents import read_memory
 from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.options import CommandParser, add_settings, given, settings_of, told
 from calopipe.showers.selection import Reading
@@ -91,12 +91,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
-    """Whether the input is of flows. A dataset that remembers its input files is of showers; none is opened then."""
-    if (output / MEMORY).is_file():
+    """Whether the input is of flows. Files that a dataset in `output` remembers are of showers; none is opened then."""
+    paths, known = expand(patterns), read_memory(output)["files"]
+    if all(str(path.absolute()) in known for path in paths):
         return False
     from calopipe.flow.files import are_flows  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
-    return are_flows(expand(patterns))
+    return are_flows(paths)
 
 
 command = partial(run_command, main)  # the console script

@@ -18,6 +18,8 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # as training sets it, also where a test loads TensorFlow first
 os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")  # else a process stays as large as its largest test
+for _name in ("no_proxy", "NO_PROXY"):  # the servers of tests are on this machine
+    os.environ[_name] = ",".join(filter(None, (os.environ.get(_name), "127.0.0.1", "localhost")))
 
 
 @pytest.fixture

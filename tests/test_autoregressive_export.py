@@ -22,6 +22,7 @@ from training.export import export, name_batch
 from training.fit import fit
 from training.generator import Generator
 from training.models.randomness import GivenNoise
+from training.models.showers import allowed
 
 _SEED = 3
 
@@ -107,11 +108,21 @@ def _refused_and_taken(generator: Generator) -> tuple[list[tuple[float, float]],
     (low, high), (least, most) = (generator.card.valid_range[name] for name in ("energy_gev", "theta_rad"))
     assert 110 < low < 115
     assert 185 < high < 190
-    reach, opening = high - low, most - least
-    refused = [(100, 1.5), (200, 1.5), (low - 2e-3 * reach, 1.5), (high + 2e-3 * reach, 1.5), (np.nan, 1.5)]
+    ratio, opening = high / low, most - least
+    refused = [(100, 1.5), (200, 1.5), (low / ratio**2e-3, 1.5), (high * ratio**2e-3, 1.5), (np.nan, 1.5)]
     refused += [(150, least - 2e-3 * opening), (150, most + 2e-3 * opening), (150, np.nan), (np.inf, 1.5)]
-    taken = [(low - 9e-4 * reach, 1.5), (high + 9e-4 * reach, 1.5), (150, least - 9e-4 * opening), (low, most)]
+    taken = [(low / ratio**9e-4, 1.5), (high * ratio**9e-4, 1.5), (150, least - 9e-4 * opening), (low, most)]
     return refused, taken
+
+
+def test_a_thousandth_of_a_range_is_of_logarithms_for_energies() -> None:
+    """Over decades a thousandth of the range itself is more than its lower end."""
+    for name, bounds, ends in (
+        ("energy_gev", (1.0, 1000.0), (10**-0.003, 10**3.003)),
+        ("energy_gev", (50.0, 50.0), (50.0, 50.0)),
+        ("theta_rad", (1.0, 2.0), (0.999, 2.001)),
+    ):
+        np.testing.assert_allclose(allowed(name, bounds), ends, rtol=2e-7)
 
 
 def test_labels_outside_the_training_are_refused(generator: Generator, saved: Any) -> None:

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from likelihoods import adapted, as_batch, cells_of, independent, noise_of
 
+from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
 from training.models.autoregressive.frame import Labels
@@ -45,6 +46,18 @@ def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
     chance = np.interp(_RADIUS[1], radius, share[1])
     found["layer_cells"] = np.ones(3)
     return _Store({name: tf.constant(each, tf.float32) for name, each in found.items()}), chance
+
+
+@pytest.mark.parametrize(("side", "share"), [(61, 0.5), (40, 0.9)])
+def test_a_layer_with_more_hits_than_are_looked_at_is_refused(side: int, share: float) -> None:
+    """One of noise, say, whose likely places are more than the core holds."""
+    mesh = Mesh(Geometry.of_layers((Layer(2.0, 0.5, (side, side), size_mm=(5.0, 5.0)),) * 2, 0.02))
+    met = np.stack([np.zeros((2, 2), int), np.full((2, 2), side - 1)])
+    shares = np.full((2, cells.radius_knots(mesh.reach)), 1e-3)
+    proposals.tables(shares, mesh, met, 1)
+    shares[1] = share
+    with pytest.raises(InputError, match="layer 1: so many of its cells are hit that sampling cannot look at all"):
+        proposals.tables(shares, mesh, met, 1)
 
 
 def _marks(found: Proposals, showers: int) -> npt.NDArray[np.bool_]:

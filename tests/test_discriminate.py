@@ -14,9 +14,11 @@ from showers import SMALL_GEOMETRY, make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.lock import alone
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
+from training import __main__ as command
 from training.challenge import discriminate as module
 from training.challenge.discriminate import discriminate
 from training.models.classifier import ClassifierConfig
@@ -110,6 +112,37 @@ def test_a_training_that_was_done_is_not_done_again(
     discriminate(sets[:1], sets[1:], tmp_path / "result.json", **settings)  # type: ignore[arg-type]
     assert "model stands" in capsys.readouterr().out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "2.h5", "result.json"]
+
+
+@pytest.mark.usefixtures("proxy")
+def test_on_a_bucket_too_a_training_that_was_stopped_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
+    options = ["--reference", str(sets[0]), "--candidate", str(sets[1]), "--output", "gs://runs/c/r.json"]
+    options += ["--epochs", "1", "--batch", "12", "--hidden", "4", "--level", "high"]
+    with monkeypatch.context() as ends:
+        ends.setattr(module, "_judged", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            command.main(["discriminate", *options])
+    assert len(storage.listing(storage.location("gs://runs/c"))) > 3
+    capsys.readouterr()
+    command.main(["discriminate", *options])
+    assert "model stands" in capsys.readouterr().out
+    assert list(storage.listing(storage.location("gs://runs/c"))) == ["r.json"]
+
+
+def test_a_second_training_into_a_file_is_refused_and_so_is_anothers_file(tmp_path: Path) -> None:
+    sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
+    with alone(tmp_path, ".result.json.lock"), pytest.raises(InputError, match="another run writes there"):
+        discriminate(sets[:1], sets[1:], tmp_path / "result.json")
+    before = sets[0].read_bytes()
+    for output in (sets[0], tmp_path / "notes.json"):
+        output.touch()
+        with pytest.raises(InputError, match="is not of calopipe, and would be replaced"):
+            discriminate(sets[:1], sets[1:], output)
+    assert sets[0].read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "2.h5", "notes.json"]
 
 
 def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

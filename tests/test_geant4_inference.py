@@ -8,6 +8,7 @@ import os
 import shutil
 import struct
 import subprocess
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +30,7 @@ from training.export import arrays_file, export
 from training.fit import fit
 from training.generator import Generator
 from training.models.randomness import GivenNoise
+from training.models.showers import allowed
 
 _LIBRARY = Path(__file__).parent.parent / "geant4"
 _SHOWERS = 40
@@ -255,6 +257,9 @@ def test_what_the_model_does_not_cover_is_refused(program: Path, squares: tuple[
     file = squares[1]
     numbers = squares[0].model.noise_numbers
     assert "the model was not trained for showers of 900.0" in _refused(program, file, "900 1.5 0 11")
+    low, _ = allowed("energy_gev", squares[0].card.valid_range["energy_gev"])
+    assert "the model was not trained for showers of" in _refused(program, file, f"{low * 0.99999} 1.5 0 11")
+    assert f"{numbers}" in _refused(program, file, f"{low * 1.00001} 1.5 0 11 0.1 0.2 0.3")
     assert f"3 numbers of noise, expected {numbers}" in _refused(program, file, "150 1.5 0 11 0.1 0.2 0.3")
     assert "noise must be from 0 to 1, found 1.5" in _refused(program, file, "150 1.5 0 11" + " 1.5" * numbers)
 
@@ -289,26 +294,35 @@ def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Gene
     (length,) = struct.unpack("<Q", whole[:8])
     header = json.loads(whole[8 : 8 + length])
 
-    def changed(change: Any) -> bytes:
+    def changed(change: Any, arrays: bytes = whole[8 + length :]) -> bytes:
         document = json.loads(json.dumps(header))
         change(document)
         text = json.dumps(document).encode()
-        return struct.pack("<Q", len(text)) + text + whole[8 + length :]
+        return struct.pack("<Q", len(text)) + text + arrays
+
+    def with_arrays(place: str, value: bytes) -> bytes:
+        """With an array of these bytes alone, by another program that writes a checksum too."""
+        begin, end = header[place]["data_offsets"]
+        arrays = whole[8 + length :]
+        arrays = arrays[:begin] + value * (end - begin) + arrays[end:]
+        crc = {"calopipe_crc32": str(zlib.crc32(arrays))}
+        return changed(lambda document: document["__metadata__"].update(crc), arrays)
 
     def of_another_version(document: Any) -> None:
         said = document["__metadata__"]
         said["calopipe_export"] = json.dumps(json.loads(said["calopipe_export"]) | {"schema_version": 5})
 
-    begin, end = (8 + length + each for each in header["mesh.short_side"]["data_offsets"])
-    first, last = (8 + length + each for each in header["mesh.spare"]["data_offsets"])
+    begin, end = (8 + length + each for each in header["even.cell_in.kernel"]["data_offsets"])
+    damaged = whole[:begin] + bytes(end - begin) + whole[end:]
     bad = {
+        damaged: "its arrays are not those that were written",
         b"": "is empty",
         changed(of_another_version): "the export of another version",
-        whole[:begin] + bytes(end - begin) + whole[end:]: '"mesh.short_side" is not what this version',
-        whole[:first] + b"\x7f" * (last - first) + whole[last:]: '"mesh.spare" is not what this version',
+        with_arrays("mesh.short_side", b"\0"): '"mesh.short_side" is not what this version',
+        with_arrays("mesh.spare", b"\x7f"): '"mesh.spare" is not what this version',
         b"\xff" * 8: "not a whole file of safetensors",
         whole[:100]: "not a whole file of safetensors",
-        whole[:-4]: "is not whole",
+        whole[:-4]: "its arrays are not those that were written",
         struct.pack("<Q", 4) + b"{{{{": "not a JSON document",
         changed(lambda document: document.pop("even.cell_in.kernel")): '"even.cell_in.kernel" is missing',
         changed(lambda document: document.pop("__metadata__")): '"__metadata__" is missing',
@@ -320,6 +334,18 @@ def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Gene
         assert reason in _refused(program, file)
     assert "cannot be opened" in _refused(program, tmp_path / "none.safetensors")
     assert "no model of showers" in _refused(program, tmp_path)
+    (tmp_path / "damaged.safetensors").write_bytes(damaged)
+    with pytest.raises(InputError, match="its arrays are not those that were written"):
+        export(squares[1].parent / "model", tmp_path / "damaged.safetensors")
+
+
+def test_an_output_that_cannot_be_written_is_told(program: Path, squares: tuple[Generator, Path]) -> None:
+    request = "150 1.5 0 11" + " 0.5" * squares[0].model.noise_numbers
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [program, squares[1]], input=request, stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert (ended.returncode, ended.stderr) == (2, "calopipe-showers: the output cannot be written\n")
 
 
 def test_a_file_holds_what_showers_are_drawn_from(squares: tuple[Generator, Path], tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ import pytest
 from pods import perform
 from showers import make_file
 from trainings import untraced
-from verdicts import anything_meets
+from verdicts import anything_meets, write_verdict
 
 from calopipe.errors import InputError, run_command
 from calopipe.events.contents import MEMORY
@@ -416,6 +416,8 @@ if "--function_to_execute" in sys.orig_argv:
 def test_a_failure_shows_the_last_lines_and_names_the_log(tmp_path: Path) -> None:
     make_file(tmp_path / "a.h5", events=120)
     (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    (tmp_path / "out").mkdir()
+    write_verdict(tmp_path / "out", verdict="accepted")  # of a run before
     arguments = ["run", "--config", "small", "--input", tmp_path / "a.h5", "--output", tmp_path / "out"]
     done = submit(*arguments, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     (log,) = (tmp_path / "out/logs").glob("*.log")
@@ -425,6 +427,7 @@ def test_a_failure_shows_the_last_lines_and_names_the_log(tmp_path: Path) -> Non
     assert re.fullmatch(r"log: .*\npreprocess +\d+\.\d s  not finished\n", done.stdout)
     page = (tmp_path / "out/index.html").read_text()
     assert "The step preprocess failed." in page
+    assert "accepted" not in page
 
 
 @pytest.mark.parametrize(

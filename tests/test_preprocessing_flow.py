@@ -15,6 +15,7 @@ from flows import GRID, street, write_flow
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.contents import write_memory
 from calopipe.events.splits import SPLITS, SplitRule
 from calopipe.events.tolerance import Tolerance
 from calopipe.flow.files import open_flow
@@ -72,6 +73,13 @@ def test_no_flow_is_in_two_splits_and_a_dataset_stands(simulations: Path, tmp_pa
     assert len(places) == 12  # the thirteenth file goes on with the first
     assert all(len(splits) == 1 for splits in places.values())
     assert len(set.union(*places.values())) > 1
+
+
+def test_flows_are_taken_where_showers_had_been_looked_at(simulations: Path, tmp_path: Path) -> None:
+    """A command whose showers were refused has left what it knows of their files."""
+    write_memory(tmp_path / "ds", "", {str(tmp_path / "showers.h5"): {}})
+    run("--input", f"{simulations}/s0*.h5", "--output", tmp_path / "ds")
+    assert isinstance(read_manifest(tmp_path / "ds"), FlowManifest)
 
 
 def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, tmp_path: Path) -> None:

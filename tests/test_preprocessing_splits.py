@@ -213,3 +213,14 @@ def test_a_dataset_whose_receipts_are_gone_tells_so(copies: list[Path], tmp_path
     next((tmp_path / "ds/shards").glob("*.json")).unlink()
     with pytest.raises(InputError, match=r"what it holds of each event cannot be read .*; preprocess again"):
         digests_in(tmp_path / "ds", manifest, ["train"])
+    with pytest.raises(InputError, match=r"json: missing, it says what the shards hold; preprocess again"):
+        read_manifest(tmp_path / "ds")
+    make_dataset(tmp_path / "ds", *copies[:1])  # makes it again
+    assert read_manifest(tmp_path / "ds").shards == manifest.shards
+
+
+def test_a_file_is_given_to_a_split_by_its_name_with_brackets(tmp_path: Path) -> None:
+    names = [make_file(tmp_path / f"run[{number}].h5", events=20, seed=number).name for number in (1, 2)]
+    run("--input", str(tmp_path / "*.h5"), "--output", str(tmp_path / "ds"), "--split-file", f"test={names[0]}",
+        "--split-file", f"train={names[1]}")  # fmt: skip
+    assert [read_manifest(tmp_path / "ds").count(split) for split in SPLITS] == [20, 0, 20]

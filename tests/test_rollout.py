@@ -67,6 +67,12 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     }
     with Image.open(movie) as picture:
         assert picture.n_frames == 7
+    again = "--start", f"{start}:3", "--steps", "2", "--movie", str(movie)
+    _run("rollout", model, tmp_path / "r.h5", *again)
+    movie.write_text("mine")
+    with pytest.raises(InputError, match=r"made\.gif: no movie of a roll-out, and would be replaced"):
+        _run("rollout", model, tmp_path / "r.h5", *again)
+    assert movie.read_text() == "mine"
 
 
 def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:

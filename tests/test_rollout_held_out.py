@@ -73,6 +73,22 @@ def test_a_simulation_that_was_made_again_is_rolled_out_again(tmp_path: Path) ->
         assert (open_flow(output / "a.h5").velocity(0, 1) == velocity[:1]).all()
 
 
+def test_what_a_killed_run_left_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer frames beside the movie of shorter ones; and a file that is not whole."""
+    model, output, file = carried(tmp_path / "m", grid=GRID), tmp_path / "out", str(write_flow(tmp_path / "a.h5"))
+    roll_out_held_out(model, [file], output, ALL_TEST, 2)
+    with monkeypatch.context() as killed:
+        killed.setattr(one_roll_out, "_draw", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            roll_out_held_out(model, [file], output, ALL_TEST, 5)
+    assert not (output / "a.gif").exists()
+    roll_out_held_out(model, [file], output, ALL_TEST, 5)
+    whole = (output / "a.h5").read_bytes()
+    (output / "a.h5").write_bytes(whole[:-1000])
+    roll_out_held_out(model, [file], output, ALL_TEST, 5)
+    assert _frames(output) == {"a.h5": 6}
+
+
 def test_simulations_of_one_name_are_all_rolled_out(tmp_path: Path) -> None:
     files = []
     for place, reynolds in (("x", 80.0), ("y", 120.0)):

@@ -357,3 +357,11 @@ def test_figures_have_three_digits_or_all_before_the_point_and_times_the_unit_th
     times = {120: "120 s (60-240)", 180: "3 min (1.5-6)", 10800: "3 h (1.5-6)"}
     for seconds, told in times.items():
         assert commands._time(Spread(seconds / 2, seconds, 2 * seconds)) == told
+
+
+def test_the_table_of_the_guide_is_what_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parent.parent / "docs/scaling.md").read_text()
+    documented = next(line for line in page.splitlines() if "training estimate --config 3dgan --showers" in line)
+    command.main(documented.split()[3:])
+    table = [line for line in page.partition("```\n")[2].partition("```")[0].splitlines() if line]
+    assert [line for line in capsys.readouterr().out.splitlines() if line] == table

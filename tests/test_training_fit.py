@@ -118,6 +118,20 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_gone(datase
     assert not (tmp_path / "m/.lock").exists()
 
 
+def test_a_copy_of_a_model_is_replaced_only_when_told(dataset: Path, model: Path, tmp_path: Path) -> None:
+    """A registry keeps models without what a training's folder says of it."""
+    place = tmp_path / "m"
+    place.mkdir()
+    for name in (folder.CARD, *read_card(model).files):
+        shutil.copy(model / name, place)
+    with pytest.raises(InputError, match=r"/m: holds another model: epochs 5 is now 1; .* or --overwrite"):
+        fit_layers(dataset, place, "--epochs", "1")
+    assert read_card(place) == read_card(model)
+    folder.begin(place, "another", {}, overwrite=True)  # and is then interrupted
+    assert folder.standing(place, "another") is None
+    assert not (place / folder.CARD).exists()
+
+
 def test_a_model_whose_weights_are_damaged_is_made_again_of_its_checkpoints(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

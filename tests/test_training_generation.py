@@ -27,6 +27,7 @@ from trainings import layers_model
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
+from calopipe.lock import alone
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
@@ -65,6 +66,20 @@ def test_showers_have_the_labels_of_the_split_and_the_layout_of_the_input(traine
     assert cells.shape == (mask.sum(), *SMALL_GEOMETRY.shape)
     assert (cells.sum(axis=(1, 2, 3)) > 0).all()
     np.testing.assert_allclose(generated.read().mtheta_rad, measured_angle(cells), atol=1e-3)
+
+
+def test_showers_are_made_by_one_command_at_a_time_and_not_in_place_of_their_labels(
+    trained: Path, tmp_path: Path
+) -> None:
+    with alone(tmp_path, ".g.h5.lock"):
+        with pytest.raises(InputError, match="another run writes there"):
+            _generate(trained, tmp_path / "g.h5")
+        _generate(trained, tmp_path / "g.h5", "--share", "0/2")  # of which there may be many
+    _generate(trained, tmp_path / "g.h5")
+    made = (tmp_path / "g.h5").read_bytes()
+    with pytest.raises(InputError, match=r"g\.h5: is also of --like, and would be lost"):
+        _generate(trained, tmp_path / "g.h5", "--seed", "2", like=tmp_path / "g.h5")
+    assert (tmp_path / "g.h5").read_bytes() == made
 
 
 def test_a_shower_that_a_device_has_no_room_for_is_an_error(

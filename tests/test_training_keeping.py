@@ -19,6 +19,7 @@ from showers import make_dataset, make_file
 from trainings import ending, fit_layers, history_of, same_weights
 
 from calopipe.errors import InputError
+from calopipe.lock import alone
 from preprocessing.showers.manifest import ShowerManifest
 from training import __main__ as command
 from training import folder
@@ -93,6 +94,14 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     assert (card.trained["chosen_step"], card.losses, card.trained["metric"]) == (5, {}, None)
     assert (card.valid_range, card.trained["warm_start"]) == (whole, "earlier weights")
     assert "step-000000007.npz: not the checkpoint that was written" in caplog.text
+
+
+def test_a_folder_where_a_training_runs_is_left_to_it(dataset: Path, stopped: Path, tmp_path: Path) -> None:
+    shutil.copytree(stopped, tmp_path / "m")
+    with alone(tmp_path / "m", folder.LOCK):
+        for command_line in (["keep"], ["fit", "--config", "small", "--overwrite"]):
+            with pytest.raises(InputError, match=r"another run writes there.*, or give another --output$"):
+                command.main([*command_line, "--dataset", str(dataset), "--output", str(tmp_path / "m")])
 
 
 def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from verdicts import LAX, candidate, promoted, write_model, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.lock import alone
 from calopipe.storage import location
 from training import __main__ as command
 from training import folder
@@ -234,9 +235,11 @@ def test_a_model_of_the_same_training_is_replaced_only_when_told(on_disk: Regist
     (one,) = on_disk.history()
     on_disk.fetch(one, tmp_path / "copy")
     again = write_model(tmp_path / "copy", "other weights", request=read_card(first.model).request)
-    with pytest.raises(InputError, match=r"holds another model of the same training; .* or --overwrite"):
+    with pytest.raises(InputError, match=r"holds another model of this training; .* or --overwrite"):
         on_disk.fetch(one, tmp_path / "copy", overwrite=False)
     assert read_card(tmp_path / "copy") == again
+    with alone(tmp_path / "copy", folder.LOCK), pytest.raises(InputError, match="another run writes there"):
+        on_disk.fetch(one, tmp_path / "copy", overwrite=True)
     on_disk.fetch(one, tmp_path / "copy", overwrite=True)
     assert read_card(tmp_path / "copy") == read_card(first.model)
 

@@ -23,10 +23,11 @@ from validation.measure.edges import (
     ring_places,
     thirds,
 )
-from validation.measure.observables import CELL_GEV, HIT_GEV
+from validation.measure.observables import CELL_GEV, HIT_GEV, SCALARS
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.seen import lateral_shares
 from validation.measure.voxels import coarse_blocks
+from validation.statistics.expected import pulls
 
 GRID = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)
 MIXED = Geometry.of_layers(
@@ -286,3 +287,15 @@ def test_a_picture_is_of_a_shower_that_is_not_empty(geometry: Geometry) -> None:
     for picture, shower in zip(shown, showers.cells[1:3] * 0.02, strict=True):
         np.testing.assert_allclose(picture.side, shower.sum(axis=0), rtol=1e-5)
         np.testing.assert_allclose(picture.front, shower.sum(axis=2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("energy_gev", [(20.0, 20.0), (1.0, 100.0)])
+def test_what_varies_by_rounding_alone_correlates_with_nothing(energy_gev: tuple[float, float]) -> None:
+    """R90 where a layer has one cell: the same number but for the last bit, which the visible energy decides."""
+    some = observed(make_showers(events=200))
+    scalars, place = some.scalars.copy(), list(SCALARS).index("r90_mm")
+    scalars[:, place] = 4.5 * np.where(scalars[:, 0] > np.median(scalars[:, 0]), 1.0, 1 - 2e-16)
+    some = replace(some, scalars=scalars, energy_gev=np.geomspace(*energy_gev, 200))
+    found = pulls(some, ["visible_gev", "r90_mm"])(some)
+    assert (found[:, 1] == 0).all()
+    assert found[:, 0].std() > 0.5

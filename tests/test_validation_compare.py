@@ -22,10 +22,11 @@ from calopipe.events.splits import SplitRule
 from calopipe.grade import tolerances
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Showers
 from calopipe.showers.selection import Selection
-from calopipe.verdict import Comparison, overall, read_verdict
+from calopipe.verdict import Comparison, overall, read_verdict, require_own_verdict
 from validation.challenge.numbers import Asked
 from validation.compare import validate
 from validation.measure.observables import Observables
+from validation.report.plots import png
 from validation.statistics.binning import bins, histogram_bins
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -164,6 +165,15 @@ def test_the_document_and_the_report(tmp_path: Path) -> None:
     before = {path.name: path.stat().st_mtime_ns for path in output.iterdir()}
     assert validate([reference], [candidate], output) == json.loads((output / "verdict.json").read_text())
     assert {path.name: path.stat().st_mtime_ns for path in output.iterdir()} == before
+
+
+def test_a_picture_of_another_program_is_not_replaced(tmp_path: Path) -> None:
+    own = png(lambda _: None, 1.0)  # as a comparison leaves it that is killed before its verdict
+    (tmp_path / "overview.png").write_bytes(own)
+    require_own_verdict(tmp_path)
+    (tmp_path / "overview.png").write_bytes(own.replace(b"calopipe", b"Software"))
+    with pytest.raises(InputError, match=r"overview\.png: is not of calopipe, and would be replaced"):
+        require_own_verdict(tmp_path)
 
 
 def test_a_request_heeds_all_that_is_asked_for_and_not_where_files_lie(

@@ -132,6 +132,7 @@ def test_a_sine_is_fitted_to_eight_frames_of_which_each_is_finite() -> None:
 def test_a_wake_has_settled_once_its_first_half_has_six_tenths_of_the_swing(
     early: float, late: float, begins: str
 ) -> None:
+    assert unsettled(np.ones(1)).startswith("no two frames")
     told = unsettled(np.tile([1.0, -1.0], 20) * np.repeat([early, late], 20))
     assert told.startswith(begins)
     assert bool(told) == bool(begins)

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import tempfile
+import zlib
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +28,8 @@ from training.onnx.graph import converted
 CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
 OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
 IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata, JSON both
-_FORM = Form("calopipe.export", 10)
+CHECKSUM = "calopipe_crc32"  # of the arrays, among the metadata
+_FORM = Form("calopipe.export", 11)
 
 
 def export(model: Path, output: Path) -> None:
@@ -60,7 +62,14 @@ def export(model: Path, output: Path) -> None:
 
 def arrays_file(model: Model, card: Card) -> bytes:
     """The content of the file of arrays that `export` writes of a `model` with this `card`. InputError: it has none."""
-    return safetensors.numpy.save(dict(model.arrays()), _metadata(model, card))
+    arrays, said = dict(model.arrays()), _metadata(model, card)
+    checksum = _checksum(safetensors.numpy.save(arrays))
+    return safetensors.numpy.save(arrays, said | {CHECKSUM: str(checksum)})
+
+
+def _checksum(content: bytes) -> int:
+    """CRC-32 of the arrays in a file of safetensors, which follow its header."""
+    return zlib.crc32(memoryview(content)[8 + int.from_bytes(content[:8], "little") :])
 
 
 def _identity(model: Model, card: Card) -> dict[str, Any]:
@@ -132,7 +141,8 @@ def _identity_in(output: Path) -> Any:
             return json.loads({entry.key: entry.value for entry in properties}[IDENTITY])
         if output.suffix == ".safetensors":
             with safetensors.safe_open(output, framework="numpy") as arrays:
-                return json.loads(arrays.metadata()[IDENTITY])
+                said = arrays.metadata()
+            return json.loads(said[IDENTITY]) | {"whole": said[CHECKSUM] == str(_checksum(output.read_bytes()))}
         return _FORM.read(output / CARD)
     except PermissionError:
         raise
@@ -145,5 +155,7 @@ def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> N
     hint = "give another --output, or remove it"
     if standing is None:
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
+    if not standing.get("whole", True):
+        raise InputError(f"{output}: its arrays are not those that were written; {hint}")
     if not identity.items() <= standing.items():  # beside a SavedModel is also how long the training took
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")

@@ -43,7 +43,6 @@ _LOSSES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
 _RESTARTED = "incarnation"
-_LOCK = ".lock"  # of the folder on disk
 _CHECKPOINTS_KEPT = 3  # the newest, beside the best
 
 
@@ -85,7 +84,7 @@ def fit(
         if team.chief:
             folder.require_free(output, request, about, overwrite=overwrite)
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
-        with alone(output, _LOCK) if team.chief else nullcontext():
+        with alone(output, folder.LOCK) if team.chief else nullcontext():
             if team.chief:  # once nothing is found wrong that would end it
                 folder.begin(output, request, about, overwrite=overwrite)
                 if file := file_of(config):

@@ -15,7 +15,8 @@ from calopipe import storage
 from calopipe.documents import DocumentError, Form, require_own, stands
 from calopipe.errors import InputError
 from calopipe.flow.grid import Grid
-from calopipe.mirror import address, mirrored
+from calopipe.lock import alone
+from calopipe.mirror import mirrored
 from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
@@ -23,7 +24,6 @@ from preprocessing.dataset import TRAINING  # names the training that a folder i
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 from training.models import source
-from training.models.source import ModelFile
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ HISTORY = "history.jsonl"
 SEEN = "seen.npy"  # digests of events, see `training.seen`
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
+LOCK = ".lock"  # of what writes into a model's folder on disk
 _TRAINING_FORM = Form("calopipe.training", _FORM.version)
 _AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
 _FILE = "model_file"  # in a config: the SHA-256 of the user's file that states the model
@@ -180,22 +181,8 @@ def _document(path: Location) -> dict[str, Any]:
 def model_folder(named: str) -> Iterator[Path]:
     """The folder of the model that a command names, on disk; the user's file that states it has run, if it may."""
     with mirrored(storage.location(named), "*", writes=False) as folder:
-        run_file(folder, _document(folder / CARD)["config"])
+        source.run_file(folder, _document(folder / CARD)["config"].get(_FILE))
         yield folder
-
-
-def run_file(folder: Path, config: Mapping[str, Any]) -> None:
-    """Run the user's file in `folder` that states the model of the document `config`, if one does.
-
-    Not that of a folder on gs://, where others may have put it: there it must have been given, and have run.
-    """
-    sha256 = config.get(_FILE)
-    if not sha256 or address(folder).startswith("gs:"):
-        return
-    file = ModelFile.read(folder / source.NAME)
-    if file.sha256 != sha256:
-        raise InputError(f"{folder / source.NAME}: not the file that the model was trained with; restore it")
-    file.run()
 
 
 def write_card(folder: Path, card: Card) -> None:
@@ -214,8 +201,12 @@ def standing(folder: Path, request: str) -> Card | None:
 
 
 def is_of(folder: Path, request: str) -> bool:
-    """Whether `folder` is that of the training that `request` names; one of another version is not."""
-    return _TRAINING_FORM.standing(folder / TRAINING, request) is not None
+    """Whether `folder`, and a model in it, is of the training that `request` names; one of another version is not."""
+    if _TRAINING_FORM.standing(folder / TRAINING, request) is None:
+        return False
+    with suppress(DocumentError):  # no model, or a damaged one, which is made again
+        return bool(_FORM.read(folder / CARD).get("request") == request)
+    return True
 
 
 def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bool) -> None:
@@ -226,7 +217,7 @@ def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bo
     """
     require_free(folder, request, about, overwrite=overwrite)
     path = folder / TRAINING
-    if path.is_file() and not is_of(folder, request):
+    if (path.is_file() or (folder / CARD).is_file()) and not is_of(folder, request):
         if step := last_checkpoint(folder):
             say(f"{folder}: a training of other data or settings is replaced, which had reached step {step}")
         storage.remove(folder / CARD)
@@ -242,16 +233,17 @@ def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwr
     """Raise InputError if `folder` holds what the training that `request` names must not replace."""
     require_own(folder / TRAINING, _TRAINING_FORM.kind)
     require_own(folder / CARD, _FORM.kind)
-    if not (folder / TRAINING).is_file() and (folder / source.NAME).exists():
+    if not any((folder / name).is_file() for name in (TRAINING, CARD)) and (folder / source.NAME).exists():
         raise InputError(
             f"{folder / source.NAME}: would be replaced, and no training here wrote it; give another --output"
         )
-    if not (folder / TRAINING).is_file() or is_of(folder, request) or overwrite:
+    if overwrite or is_of(folder, request):
         return
     if (folder / CARD).exists() or last_checkpoint(folder):
         changes = []
         with suppress(DocumentError, KeyError):  # what another version wrote
-            changes = _changes(training_in(folder), about)
+            here = model_in(folder)
+            changes = _changes(here.noted() if here else training_in(folder), about)
         changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
         raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
 
@@ -277,13 +269,14 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
     card = read_card(source)
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
-    begin(folder, card.request, card.noted(), overwrite=overwrite)
-    if not overwrite and (here := model_in(folder)) and here.fingerprint() != card.fingerprint():
-        raise InputError(f"{folder}: holds another model of the same training; give another --output, or --overwrite")
-    storage.remove(folder / CARD)  # first, so that it is never beside another's weights
-    for name in (*card.files, HISTORY):
-        storage.put(source / name, folder / name)
-    write_card(folder, card)
+    with alone(folder, LOCK):
+        begin(folder, card.request, card.noted(), overwrite=overwrite)
+        if not overwrite and (here := model_in(folder)) and here.fingerprint() != card.fingerprint():
+            raise InputError(f"{folder}: holds another model of this training; give another --output, or --overwrite")
+        storage.remove(folder / CARD)  # first, so that it is never beside another's weights
+        for name in (*card.files, HISTORY):
+            storage.put(source / name, folder / name)
+        write_card(folder, card)
     return card
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,12 @@ from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError, require_least, require_seed
 from calopipe.events.tolerance import SKIP, STOP
+from calopipe.lock import alone
+from calopipe.mirror import address
 from calopipe.progress import say
 from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
 from calopipe.showers.selection import Selection
+from calopipe.storage import Location
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
 from training.asked.conditions import Conditions, Events, LabelsAlone
@@ -68,21 +72,28 @@ def generate(
         if share is None:  # a run that was killed once they were joined left them
             storage.discard(pieces)
         return standing
+    if isinstance(conditions, Conditions) and any(_is_at(file.path, output) for file in conditions.files):
+        raise InputError(f"{output}: is also of --like, and would be lost; give another --output")
     events = conditions.events
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, **made)
     asked = _answered(events, generator, outside).repeated(per_event)
     parts = Parts(pieces, request, generator, len(asked), like=layout)
-    rate = parts.make(share or Share(), asked.labels, seed)
-    if measured is not None and rate:
-        measured("showers a second", rate)
-    if share is not None:
-        say(f"share {share.number} of {share.count} is made: {parts.folder}")
-        return 0
-    parts.join(output, _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev})
+    with alone(output.parent, f".{output.name}.lock") if share is None else nullcontext():
+        rate = parts.make(share or Share(), asked.labels, seed)
+        if measured is not None and rate:
+            measured("showers a second", rate)
+        if share is not None:
+            say(f"share {share.number} of {share.count} is made: {parts.folder}")
+            return 0
+        parts.join(output, _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev})
     say(f"{len(asked)} showers: {output}")
     return len(asked)
+
+
+def _is_at(path: Location, output: Path) -> bool:
+    return path.resolve() == output.resolve() if isinstance(path, Path) else str(path) == address(output)
 
 
 def _request(card: Card, contents: Sequence[str], selection: Selection, *more: int | str) -> str:

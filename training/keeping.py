@@ -13,11 +13,13 @@ import tensorflow as tf
 
 from calopipe import mirror, storage
 from calopipe.errors import InputError
+from calopipe.lock import TakenError, alone
 from calopipe.storage import Location
 from preprocessing.dataset import at_hand, read_manifest
 from training import folder
 from training.configs import FitConfig
 from training.folder import Card
+from training.models.source import run_file
 from training.models.weights import save_weights
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
@@ -39,12 +41,12 @@ def keep(dataset: Location, output: Path) -> Card:
     manifest = read_manifest(dataset)
     if manifest.fingerprint != noted["dataset"]:
         raise InputError(f"--dataset {dataset}: not the one that the training in {output} is on; give that one")
-    folder.run_file(output, noted["config"])
+    run_file(output, noted["config"].get("model_file"))
     config = FitConfig.from_json(noted["config"])
     config.require_read(str(output))
     checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=noted["request"], kept=1, writes=False)
     newest = checkpoints.newest()
-    with at_hand(dataset, manifest, ("train",)) as local:
+    with alone(output, folder.LOCK), at_hand(dataset, manifest, ("train",)) as local:
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY)
         steps, origin = newest.step if newest else 0, noted["warm_start"]
         return write_model(output, checkpoints, evaluator, noted["request"], steps=steps, warm_start=origin)
@@ -101,6 +103,8 @@ def names_the_command(dataset: Location, output: Path, request: str) -> Iterator
     """Where the training that `request` names ends too early, and left a checkpoint, say how that becomes a model."""
     try:
         yield
+    except TakenError:
+        raise
     except (Exception, SystemExit) as error:
         if not folder.is_of(output, request) or not folder.last_checkpoint(output):
             raise

@@ -80,7 +80,7 @@ def parser() -> CommandParser:
     command.add_argument("--require", choices=("accepted",), help="exit with 3 unless this is the verdict")
     command.add_argument(
         "--grade", default="precision", metavar="NAME|FILE",
-        help=f"tolerances: {', '.join(built_in_grades())}, or a TOML file (default: precision)",
+        help=f"tolerances: {', '.join(built_in_grades())} (flows: precision), or a TOML file (default: precision)",
     )  # fmt: skip
     add_selection(command, "of the reference")
     command.add_argument(

@@ -16,7 +16,7 @@ from calopipe.grade import Grade, load_grade
 from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
-from calopipe.verdict import Comparison, overall
+from calopipe.verdict import OVERVIEW_FILE, Comparison, overall
 from validation.challenge.numbers import Asked, numbers
 from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all, scalars
@@ -42,7 +42,6 @@ from validation.report import plots
 from validation.report.curves import summarise
 from validation.statistics.binning import Binning
 
-OVERVIEW_FILE = "overview.png"
 _JUDGED = ("candidate", "incumbent")
 
 

@@ -22,6 +22,15 @@ TensorFile::TensorFile(const std::string& path) {
   arrays_ = whole.substr(8 + length);
 }
 
+std::uint32_t TensorFile::checksum() const {
+  std::uint32_t found = 0xffffffffU;
+  for (const char each : arrays_) {
+    found ^= static_cast<unsigned char>(each);
+    for (int bit = 0; bit < 8; ++bit) found = (found >> 1U) ^ ((found & 1U) != 0 ? 0xedb88320U : 0U);
+  }
+  return ~found;
+}
+
 std::vector<std::size_t> TensorFile::shape(const std::string& name) const {
   std::vector<std::size_t> found;
   for (const Json& each : header_[name]["shape"].as_array()) {

@@ -17,6 +17,8 @@ class TensorFile {
 
   // What the file says of itself under `name`: a string. Throws std::runtime_error where it says nothing.
   const std::string& said(const std::string& name) const { return header_["__metadata__"][name].as_string(); }
+  // CRC-32 of all arrays.
+  std::uint32_t checksum() const;
   bool has(const std::string& name) const { return header_.has(name); }
   // The shape of an array. Throws std::runtime_error where there is none.
   std::vector<std::size_t> shape(const std::string& name) const;

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <limits>
 #include <stdexcept>
+#include <string>
 
 #include "reading.hh"
 
@@ -13,8 +14,11 @@ Range range(const Json& ends) { return {ends[0].as_number(), ends[1].as_number()
 std::unique_ptr<const Model::Contents> read(const std::string& path) {
   const TensorFile file(path);
   const Json identity = Json::parse(file.said("calopipe_export")), card = Json::parse(file.said("calopipe_card"));
-  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 10) {
+  if (identity["kind"].as_string() != "calopipe.export" || identity["schema_version"].as_number() != 11) {
     throw std::runtime_error("the export of another version of calopipe");
+  }
+  if (file.said("calopipe_crc32") != std::to_string(file.checksum())) {
+    throw std::runtime_error("its arrays are not those that were written; export it again");
   }
   auto found = std::make_unique<Model::Contents>();
   found->fingerprint = identity["model"].as_string();
@@ -33,11 +37,24 @@ std::unique_ptr<const Model::Contents> read(const std::string& path) {
 }
 
 // As `training.models.showers.allowed` says.
-bool inside(double value, Range range) {
-  const auto given = static_cast<float>(value), low = static_cast<float>(range.low);
-  const auto high = static_cast<float>(range.high), beyond = 1e-3f * (high - low);
+constexpr double kBeyond = 1e-3;
+
+bool between(double value, float low, float high) {
+  const auto given = static_cast<float>(value);
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
-  return given >= std::nextafter(low - beyond, -kInfinity) && given <= std::nextafter(high + beyond, kInfinity);
+  return given >= std::nextafter(low, -kInfinity) && given <= std::nextafter(high, kInfinity);
+}
+
+bool inside(double value, Range range) {
+  const auto low = static_cast<float>(range.low), high = static_cast<float>(range.high);
+  const float beyond = static_cast<float>(kBeyond) * (high - low);
+  return between(value, low - beyond, high + beyond);
+}
+
+bool energy_inside(double value, Range range) {
+  const auto low = static_cast<float>(range.low), high = static_cast<float>(range.high);
+  const auto factor = static_cast<float>(std::pow(static_cast<double>(high) / static_cast<double>(low), kBeyond));
+  return between(value, low / factor, high * factor);
 }
 
 }  // namespace
@@ -89,7 +106,7 @@ bool Model::covers(const Labels& labels) const {
   const Contents& of = *contents_;
   bool kind = of.particles.size() < 2;
   for (const int each : of.particles) kind = kind || each == labels.pdg;
-  return kind && inside(labels.energy_gev, of.energy_gev) && inside(labels.theta_rad, of.theta_rad) &&
+  return kind && energy_inside(labels.energy_gev, of.energy_gev) && inside(labels.theta_rad, of.theta_rad) &&
          (!of.phi_rad || inside(labels.phi_rad, *of.phi_rad));
 }
 

@@ -91,6 +91,7 @@ int main(int count, char** words) {
     if (timed && std::to_string(times) != words[2]) throw std::runtime_error("--time takes a whole number");
     if (timed && times < 1) throw std::runtime_error("--time takes a number of 1 or more");
     run(words[count - 1], times);
+    if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) throw std::runtime_error("the output cannot be written");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "calopipe-showers: %s\n", error.what());
     return 2;

@@ -81,7 +81,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
             raise InputError(line)
         if failed:
             raise SystemExit(
-                f"{view.tail}error: step {view.stopped} failed; its last lines are above, all are in {told(str(log))}"
+                f"{view.tail}error: step {failed} failed; its last lines are above, all are in {told(str(log))}"
             )
     _show(parameters, output)
 

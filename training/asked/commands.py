@@ -99,7 +99,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
         share = None if options.share is None else Share.parse(options.share)
         generate(
             model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
-            strategy=options.strategy, library=options.library and Path(options.library), share=share,
+            strategy=options.strategy, library=options.library and storage.location(options.library), share=share,
             outside=options.outside,
         )  # fmt: skip
         if options.timing is not None:

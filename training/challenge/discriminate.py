@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from importlib import metadata
@@ -16,9 +16,10 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import log_loss, roc_auc_score
 
 from calopipe import storage
-from calopipe.documents import stands
+from calopipe.documents import require_own, stands
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
+from calopipe.lock import alone
 from calopipe.showers.cells import Array, Showers
 from calopipe.showers.challenge import CLASSIFIER
 from calopipe.showers.files import ShowerFile, open_all
@@ -76,6 +77,7 @@ def discriminate(
     configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
     for config in configs.values():
         config.check(references[0].geometry)
+    require_own(output, CLASSIFIER.kind)
     storage.require_writable(output.parent)
     request = storage.fingerprint(
         [
@@ -83,23 +85,29 @@ def discriminate(
             chosen.bad_event, {level: config.to_json() for level, config in configs.items()},
         ]
     )  # fmt: skip
-    if earlier := CLASSIFIER.standing(output, request):
-        stands("classifiers stand", output)
-        return earlier
-    classifiers: dict[str, Any] = {}
     work = output.with_name(f".{output.name}.parts")
-    showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
+    if (document := CLASSIFIER.standing(output, request)) is not None:
+        stands("classifiers stand", output)
+    else:
+        with alone(output.parent, f".{output.name}.lock"):
+            showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
+            found = {"inputs": compared, "showers": showers, "classifiers": _trained(work, configs)}
+            document = CLASSIFIER.write(output, {**found, "request": request})
+    storage.discard(work)
+    return document
+
+
+def _trained(work: Path, configs: Mapping[str, ClassifierConfig]) -> dict[str, Any]:
+    """Train a classifier of each level on the files in `work`; how good they are."""
     rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
     inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
     manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
-    for level, config in configs.items():
-        config = replace(config, batch=min(config.batch, manifest.count("train")))  # noqa: PLW2901
+    classifiers = {}
+    for level, given in configs.items():
+        config = replace(given, batch=min(given.batch, manifest.count("train")))
         fit(work / "dataset", work / level, config, overwrite=True)
         classifiers[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
-    storage.discard(work)
-    return CLASSIFIER.write(
-        output, {"inputs": compared, "showers": showers, "classifiers": classifiers, "request": request}
-    )
+    return classifiers
 
 
 def _merged(

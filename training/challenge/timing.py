@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe import storage
-from calopipe.documents import stands
+from calopipe.documents import require_own, stands
 from calopipe.progress import say
 from calopipe.showers.challenge import TIMING
 from training.asked.conditions import Conditions, LabelsAlone
@@ -30,6 +30,7 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
     """
     batches = {batch: Generator(model, batch) for batch in _BATCHES}
     device = _device()
+    require_own(output, TIMING.kind)
     request = storage.fingerprint([next(iter(batches.values())).card.fingerprint(), device])
     if earlier := TIMING.standing(output, request):
         stands("times stand", output)

@@ -98,7 +98,7 @@ class ShowerModel(Model):
             # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
             # tf2onnx makes products and a sum of it
             known = tf.where(tf.math.is_nan(values), np.float32(valid[name][0]), values)
-            return tf.clip_by_value(known, *allowed(valid[name]))
+            return tf.clip_by_value(known, *allowed(name, valid[name]))
 
         @tf.function(input_signature=[label, label, given_noise, *_specs(names)], autograph=False)
         def generate(
@@ -130,22 +130,28 @@ def _specs(names: Sequence[str]) -> list[tf.TensorSpec]:
     return [tf.TensorSpec([None], tf.int32 if name == PARTICLE else tf.float32, name) for name in names]
 
 
-def allowed(bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]:
-    """The lowest and the highest label that a model valid within `bounds` may be asked for.
+def allowed(name: str, bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]:
+    """The lowest and the highest label `name` that a model valid within `bounds` may be asked for.
 
     The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
-    little: a thousandth of the range is no extrapolation, nor is a unit in the last place of float32 labels.
+    little: a thousandth of the range, of energies of their logarithm's, is no extrapolation, nor is a unit in the last
+    place of float32 labels.
     """
     low, high = (np.float32(bound) for bound in bounds)
-    beyond = np.float32(_BEYOND) * (high - low)
-    return np.nextafter(low - beyond, np.float32(-np.inf)), np.nextafter(high + beyond, np.float32(np.inf))
+    if name == "energy_gev":
+        factor = np.float32((float(high) / float(low)) ** _BEYOND)
+        low, high = low / factor, high * factor
+    else:
+        beyond = np.float32(_BEYOND) * (high - low)
+        low, high = low - beyond, high + beyond
+    return np.nextafter(low, np.float32(-np.inf)), np.nextafter(high, np.float32(np.inf))
 
 
 def within(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
     """Which labels (N,) are within the `bounds` of the training, or of its kinds of particles."""
     if name == PARTICLE:
         return tf.reduce_any(values[:, None] == tf.constant(bounds), 1)
-    low, high = allowed(bounds)
+    low, high = allowed(name, bounds)
     return (values >= low) & (values <= high)
 
 

@@ -23,6 +23,7 @@ from types import ModuleType
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.mirror import address
 from calopipe.storage import Location
 from training.models.config import CONFIGS, FitConfig, stating
 
@@ -137,6 +138,19 @@ def _checked(
     if len(kinds) > 1:
         raise InputError(f"{file.place}: states {len(kinds)} models, {' and '.join(kinds.values())}; give each a file")
     return stated
+
+
+def run_file(folder: Path, sha256: str | None) -> None:
+    """Run the user's file of this SHA-256, which states the model in `folder`; None where no file states it.
+
+    Not that of a folder on gs://, where others may have put it: there it must have been given, and have run.
+    """
+    if not sha256 or address(folder).startswith("gs:"):
+        return
+    file = ModelFile.read(folder / NAME)
+    if file.sha256 != sha256:
+        raise InputError(f"{folder / NAME}: not the file that the model was trained with; restore it")
+    file.run()
 
 
 def _execute(file: ModelFile) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 
-import h5py
 import numpy as np
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import SplitRule
 from calopipe.flow.files import START, FlowFile, open_flow
 from calopipe.progress import say
@@ -33,7 +34,9 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
             from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow, which what stands needs not
 
             output.mkdir(parents=True, exist_ok=True)
-            roll_out(model, Path(str(flow.path)), path, frame=0, steps=frames, movie=path.with_suffix(".gif"))
+            for old in (path, movie := path.with_suffix(".gif")):  # of another model or length, or damaged
+                storage.remove(old)
+            roll_out(model, Path(str(flow.path)), path, frame=0, steps=frames, movie=movie)
             made += 1
     for other in output.glob("*.h5"):
         if other not in places:  # of another split
@@ -72,6 +75,7 @@ def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
     """Whether `path` is a roll-out of so many frames, after its first, with the attributes `told`, and has a movie."""
     if not (path.is_file() and path.with_suffix(".gif").is_file()):
         return False
-    with h5py.File(path) as file:
+    with suppress(InputError, KeyError), opened_file(path) as file:
         same = all(file.attrs.get(name) == value for name, value in told.items())
         return same and len(file["time"]) == frames + 1
+    return False

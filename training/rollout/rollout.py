@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     grow out of bounds on the way.
     """
     require_replaceable(output, start)
+    if movie is not None:
+        _require_movie(movie)
     stepper, flow = Stepper(model), open_flow(start)
     stepper.require_fitting(flow)
     frames = len(flow.time)
@@ -79,6 +82,18 @@ def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:
     return bool(np.isin(pairs.digests, np.load(model / SEEN)).any())
 
 
+def _require_movie(path: Path) -> None:
+    """Raise InputError if a movie is not to take the place of `path`."""
+    from PIL import Image  # noqa: PLC0415  Pillow comes with matplotlib
+
+    if not path.exists():
+        return
+    with suppress(OSError), Image.open(path) as picture:
+        if picture.info.get("comment") == _COMMENT:
+            return
+    raise InputError(f"{path}: no movie of a roll-out, and would be replaced; give another --movie, or remove it")
+
+
 def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:
     """Draw the flow that was `made`, below the solver's from its frame `first` where it is stored at those times."""
     count = len(made.time)
@@ -98,6 +113,7 @@ _MARGIN = 14  # pixels above each flow, for its name
 _MILLISECONDS = 80  # a picture
 _SHARE = 0.995  # of cells whose vorticity the colours span
 _WIDTH = 384  # pixels at least
+_COMMENT = b"calopipe"  # in the file
 
 
 def write_movie(path: Path, flows: dict[str, FloatArray], solid: npt.NDArray[np.bool_]) -> None:
@@ -126,5 +142,6 @@ def write_movie(path: Path, flows: dict[str, FloatArray], solid: npt.NDArray[np.
         frames.append(frame)
     with storage.replacing(path) as temporary:
         frames[0].save(
-            temporary, "GIF", save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0, optimize=False
-        )
+            temporary, "GIF", save_all=True, append_images=frames[1:], duration=_MILLISECONDS, loop=0, optimize=False,
+            comment=_COMMENT,
+        )  # fmt: skip

@@ -84,7 +84,7 @@ def png(paint: Callable[[Figure], None], height: float, width: float = _WIDTH_IN
         figure = Figure(figsize=(width, height))
         paint(figure)
         stream = io.BytesIO()
-        figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": None})
+        figure.savefig(stream, format="png", dpi=_DPI, metadata={"Software": "calopipe"})
         return stream.getvalue()
 
 

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from calopipe.errors import InputError
 from training.models.autoregressive import cells
 from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
 _DRAWS, _FEWEST_DRAWS = 256, 32  # of cells outside of the core in a layer, at most, and on average at least
+_MOST_FAR = 2 * _DRAWS  # mean number of cells outside of the core that are to be proposed; beyond it hits are lost
 _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
@@ -50,7 +52,8 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     """The constants, from the `share` (layers, knots) of the cells at a radius that are hit, and from which cells the
     axes have `met` (showers, layers, 2).
 
-    Where there are several `kinds` of particles, all hits may be one's.
+    Where there are several `kinds` of particles, all hits may be one's. InputError: more cells are likely to be hit
+    than the core and the draws can propose, as in a layer of noise, or with a thousand hits.
     """
     layers, radius = mesh.layers, mesh.lattice_radius(met)
     knots, places = np.arange(share.shape[1]), radius.shape[1]
@@ -73,6 +76,11 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
     entries = _entries(places)
     table, total = np.zeros((layers, entries)), far.sum(axis=1)
+    if total[full := int(total.argmax())] > _MOST_FAR:
+        raise InputError(
+            f"layer {full}: so many of its cells are hit that sampling cannot look at all of them; preprocess with a "
+            "higher --threshold-gev, or give --config 3dgan"
+        )
     for layer in np.flatnonzero(total):
         wanted = far[layer] / total[layer] * (entries - np.count_nonzero(far[layer]))
         counts = np.floor(wanted) + (far[layer] > 0)
