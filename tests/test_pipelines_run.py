@@ -427,7 +427,7 @@ def test_a_failure_shows_the_last_lines_and_names_the_log(tmp_path: Path) -> Non
     assert re.fullmatch(r"log: .*\npreprocess +\d+\.\d s  not finished\n", done.stdout)
     page = (tmp_path / "out/index.html").read_text()
     assert "The step preprocess failed." in page
-    assert "accepted" not in page
+    assert "banner accepted" not in page
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_receipts_tell_what_the_cells_do(
         ({"cut_gev": 0.3}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
         ({"geometry": "file_unit_gev=0.03"}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
         ({"memory": Path("nowhere")}, {"a.h5", "b.h5", "c.h5", "d.h5"}),
-        ("missing", set()),  # d.h5 and that one's file
-        ("short", set()),
+        ("missing", {"a.h5", "b.h5", "c.h5", "d.h5"}),  # then the dataset is not whole
+        ("short", set()),  # d.h5 and that one's file
     ],
 )
 def test_cells_are_read_of_what_the_dataset_cannot_tell(
