@@ -127,6 +127,13 @@ def test_a_copy_of_a_model_is_replaced_only_when_told(dataset: Path, model: Path
     with pytest.raises(InputError, match=r"/m: holds another model: epochs 5 is now 1; .* or --overwrite"):
         fit_layers(dataset, place, "--epochs", "1")
     assert read_card(place) == read_card(model)
+    training = json.loads((model / folder.TRAINING).read_text())
+    (place / folder.TRAINING).write_text(
+        json.dumps(training | {"request": "another"})
+    )  # of a training beside which it came
+    assert folder.standing(place, "another") is None
+    with pytest.raises(InputError, match="/m: holds another model"):
+        folder.require_free(place, "another", folder.training_in(place), overwrite=False)
     folder.begin(place, "another", {}, overwrite=True)  # and is then interrupted
     assert folder.standing(place, "another") is None
     assert not (place / folder.CARD).exists()

@@ -99,9 +99,9 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
 def test_a_folder_where_a_training_runs_is_left_to_it(dataset: Path, stopped: Path, tmp_path: Path) -> None:
     shutil.copytree(stopped, tmp_path / "m")
     with alone(tmp_path / "m", folder.LOCK):
-        for command_line in (["keep"], ["fit", "--config", "small", "--overwrite"]):
+        for asked in (command.main, lambda _: fit_layers(dataset, tmp_path / "m")):
             with pytest.raises(InputError, match=r"another run writes there.*, or give another --output$"):
-                command.main([*command_line, "--dataset", str(dataset), "--output", str(tmp_path / "m")])
+                asked(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
 
 
 def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:
