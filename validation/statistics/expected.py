@@ -21,7 +21,7 @@ from validation.measure.sets import SAMPLE_SHOWERS, Labels, Rows
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
 _FARTHEST = 5.0
-_ROUNDING = 1e-9  # of the largest value: what varies by less is constant
+_ROUNDING = 1e-9  # of the largest value: a smaller deviation is none
 _LEAST_EVENTS = 100  # for a fit, which must not follow the noise of few; these have one mean and one width
 
 
@@ -111,11 +111,6 @@ def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
     return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
 
 
-def varying(values: Array) -> npt.NDArray[np.bool_]:
-    """Which columns of `values` (n, k) vary by more than rounding."""
-    return np.asarray(np.nanstd(values, axis=0) > _ROUNDING * np.nanmax(np.abs(values), axis=0))
-
-
 def pulls(some: Observables, names: Collection[str]) -> Columns:
     """The scalars `names` (n, k), in the order of `SCALARS`, less their mean in `some` showers, over their width there.
 
@@ -123,18 +118,20 @@ def pulls(some: Observables, names: Collection[str]) -> Columns:
     lowest energies a few odd showers would make up a correlation.
     """
     columns = [index for index, name in enumerate(SCALARS) if name in names]
-    varies = varying(some.scalars)
+    rounding = _ROUNDING * np.abs(some.scalars).max(axis=0)
+
+    def away(table: Observables, mean: Array) -> Array:
+        deviation = table.scalars - mean
+        return np.where(np.abs(deviation) > rounding, deviation, 0.0)
+
     if wide(some.energy_gev):
         expected = AtEnergy.fitted(some.energy_gev, some.scalars)
         return lambda table: np.clip(
-            (table.scalars - expected.mean(table.energy_gev))
-            / np.where(varies, expected.width(table.energy_gev), np.inf),
-            -_FARTHEST,
-            _FARTHEST,
+            away(table, expected.mean(table.energy_gev)) / expected.width(table.energy_gev), -_FARTHEST, _FARTHEST
         )[:, columns]
     centre = some.scalars.mean(axis=0)
-    spread = np.where(varies, some.scalars.std(axis=0), np.inf)
-    return lambda table: ((table.scalars - centre) / spread)[:, columns]
+    spread = np.maximum(some.scalars.std(axis=0), 1e-30)  # an observable that does not vary
+    return lambda table: (away(table, centre) / spread)[:, columns]
 
 
 def responses(own: Observables, reference: Observables) -> Columns:

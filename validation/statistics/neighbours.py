@@ -12,7 +12,6 @@ from sklearn.metrics import pairwise_distances_argmin_min
 
 from calopipe.showers.cells import Array, FloatArray
 from validation.statistics.estimates import Estimate
-from validation.statistics.expected import varying
 from validation.statistics.resampling import BOOTSTRAP_RESAMPLES
 
 NEIGHBOURS = 5  # as Naeem et al. advise
@@ -128,7 +127,8 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
 
 def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
     """Both in units of the reference's standard deviation, without features that do not vary in the reference."""
-    sigma, varies = np.nanstd(reference, axis=0), varying(reference)
+    sigma = np.nanstd(reference, axis=0)
+    varies = sigma > 1e-9 * np.nanmax(np.abs(reference), axis=0)  # by more than rounding
     return reference[:, varies] / sigma[varies], candidate[:, varies] / sigma[varies]
 
 
