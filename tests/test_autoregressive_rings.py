@@ -322,7 +322,7 @@ def test_the_lattice_lies_about_the_cell_that_the_axis_meets(geometry: Geometry)
 def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     """More places than the table had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
-    share = np.tile(np.linspace(0.3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
+    share = np.tile(np.linspace(3e-3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
     axes = np.array([[[80, 0]], [[0, 80]]])  # along both layers; about some of these every place is a cell
     found = proposals.tables(share, mesh, axes + np.zeros((2, 2, 2), int), 1)
     assert found["far_table"].shape == (2, 3 * 161 * 161)
