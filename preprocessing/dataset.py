@@ -119,7 +119,7 @@ def read_manifest(folder: Location) -> Manifest:
     if manifest.events["written"] != manifest.count(ALL) or manifest.events["read"] != manifest.count(ALL) + dropped:
         raise InputError(f"{path}: its counts of events do not add up; preprocess again")
     sizes = storage.listing(folder / SHARDS)
-    for receipt in sorted({f"{shard.name.removesuffix(f'-{shard.split}.tfrecord')}.json" for shard in manifest.shards}):
+    for receipt in sorted({shard.receipt for shard in manifest.shards}):
         if receipt.removeprefix(f"{SHARDS}/") not in sizes:
             raise InputError(f"{folder / receipt}: missing, it says what the shards hold; preprocess again")
     for shard in manifest.shards:

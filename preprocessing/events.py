@@ -72,11 +72,11 @@ def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.
 
 def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> Digests:
     """The digests of the events in `splits` of the dataset in `folder`, sorted, each once. Raises InputError."""
-    names = sorted({shard.name.removesuffix(f"-{shard.split}.tfrecord") for shard in manifest.shards})
+    names = sorted({shard.receipt for shard in manifest.shards})
     expected = sum(shard.events for shard in manifest.shards if shard.split in splits)
 
     def read(name: str) -> Digests:
-        receipt = RECEIPT.read(folder / f"{name}.json")
+        receipt = RECEIPT.read(folder / name)
         events = _unpacked(receipt["digests"])
         return events["digest"][np.isin(events["split"], [SPLITS.index(split) for split in splits])]
 

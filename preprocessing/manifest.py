@@ -62,6 +62,11 @@ class Shard:
     bytes: int
     sha256: str
 
+    @property
+    def receipt(self) -> str:
+        """Name of the JSON file that says what the shards of the range hold, relative to the dataset's folder."""
+        return f"{self.name.removesuffix(f'-{self.split}.tfrecord')}.json"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Content:

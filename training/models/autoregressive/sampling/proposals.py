@@ -23,7 +23,7 @@ from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
 _DRAWS, _FEWEST_DRAWS = 256, 32  # of cells outside of the core in a layer, at most, and on average at least
-_MOST_FAR = 2 * _DRAWS  # mean number of cells outside of the core that are to be proposed; beyond it hits are lost
+_MOST_FAR = 2 * _DRAWS  # a kind: mean number of cells outside of the core to be proposed; beyond it hits are lost
 _CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
 _HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
 _ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
@@ -76,7 +76,7 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
     entries = _entries(places)
     table, total = np.zeros((layers, entries)), far.sum(axis=1)
-    if total[full := int(total.argmax())] > _MOST_FAR:
+    if total[full := int(total.argmax())] > _MOST_FAR * kinds:
         raise InputError(
             f"layer {full}: so many of its cells are hit that sampling cannot look at all of them; preprocess with a "
             "higher --threshold-gev, or give --config 3dgan"
