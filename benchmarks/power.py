@@ -114,8 +114,9 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
         reference, candidate = order[:events], fault.rows(order[events : 2 * events])
         sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
         smallest = min(len(each.table) for each in sets)
-        paired, binning = (0, sets[0].table), Binning.of(sets[0].table, smallest, sound.geometry)
-        yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=load_grade(grade), seed=split))
+        limits, paired = load_grade(grade), (0, sets[0].table)
+        binning = Binning.of(sets[0].table, smallest, sound.geometry, limits)
+        yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=limits, seed=split))
 
 
 def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:

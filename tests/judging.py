@@ -73,8 +73,8 @@ def criteria_of(
     geometry: Geometry = SMALL_GEOMETRY,
 ) -> dict[str, Criterion]:
     """By name; of bins of one name the last."""
-    binning = Binning.of(reference, min(len(reference), len(candidate)), geometry)
     limits = load_grade(grade) if isinstance(grade, str) else grade
+    binning = Binning.of(reference, min(len(reference), len(candidate)), geometry, limits)
     tables, rng = Tables(reference, candidate, per_event), np.random.default_rng(0)
     found = judge_all(measure_criteria(tables, binning=binning, grade=limits, rng=rng))
     return {each.measurement.name: each for each in found}

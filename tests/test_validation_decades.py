@@ -11,11 +11,20 @@ import pytest
 from judging import criteria_of
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_ring_showers, make_showers, observed
 
+from calopipe.grade import load_grade
 from calopipe.showers.cells import Array
 from validation.measure.edges import wide
 from validation.measure.observables import SCALARS, Observables
 from validation.measure.sets import Samples
-from validation.statistics.binning import Bin, Binning, bins, energy_bins, histogram_bins, histograms
+from validation.statistics.binning import (
+    Bin,
+    Binning,
+    bins,
+    energy_bins,
+    events_per_energy_bin,
+    histogram_bins,
+    histograms,
+)
 from validation.statistics.expected import AtEnergy, pulls, responses
 from validation.statistics.resolution import Resolutions, curve, energy_edges
 
@@ -50,16 +59,33 @@ def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equ
     linear = np.random.default_rng(0).uniform(100, 200, 30_000)
     assert not wide(linear)
     assert [wide(np.array([100.0, highest])) for highest in (299, 301)] == [False, True]
-    assert energy_bins(linear, 30_000) == energy_bins(linear, 70_000) == bins(linear, 4, "GeV")
+    assert energy_bins(linear, 30_000, 7_000) == energy_bins(linear, 70_000, 7_000) == bins(linear, 4, "GeV")
     energy = log_uniform(30_000)
-    found = energy_bins(energy, 30_000)
+    found = energy_bins(energy, 30_000, 7_000)
     inner = [each.high for each in found[:-1]]
     np.testing.assert_allclose(inner, [10**0.5, 10, 10**1.5], rtol=1e-2)
     assert sum(int(each.holds(energy).sum()) for each in found) == 30_000
-    assert [len(energy_bins(table, events)) for table in (linear, energy) for events in (13_999, 14_000)] == [1, 2] * 2
+    assert [len(energy_bins(table, events, 7_000)) for table in (linear, energy) for events in (13_999, 14_000)] == [
+        1,
+        2,
+    ] * 2
     beam = np.repeat([1.0, 10.001, 100.0], [6_000, 5_000, 4_000])
-    assert [held.label for held in energy_bins(beam, 15_000)] == ["1 GeV", "10 to 100 GeV"]  # 10 GeV is a cut
-    assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000)) == 10
+    assert [held.label for held in energy_bins(beam, 15_000, 7_000)] == ["1 GeV", "10 to 100 GeV"]  # 10 GeV is a cut
+    assert len(energy_bins(log_uniform(100_000, 0.1, 1e4), 100_000, 7_000)) == 10
+
+
+def test_a_grade_of_half_the_tolerance_needs_four_times_the_showers_in_a_bin_of_energy() -> None:
+    """So that with more showers Monte Carlo is not less likely to be accepted."""
+    gan = load_grade("gan")
+    assert [events_per_energy_bin(load_grade(name)) for name in ("gan", "precision")] == [7_000, 28_000]
+    for correlation, events in ((0.01, 700_000), (0.2, 7_000), (math.inf, 7_000)):
+        assert events_per_energy_bin(replace(gan, tolerance={"correlation": correlation})) == events
+    table = replace(observed(make_showers(events=500)), energy_gev=np.linspace(100, 200, 500))
+    for name, counts in (("gan", [1, 2, 4, 4]), ("precision", [1, 1, 1, 2])):
+        found = [
+            Binning.of(table, events, SMALL_GEOMETRY, load_grade(name)) for events in (7_000, 20_000, 55_999, 56_000)
+        ]
+        assert [len(each.energy) for each in found] == counts
 
 
 def test_a_value_at_an_edge_is_in_the_bin_above() -> None:
@@ -108,17 +134,17 @@ def test_a_bin_that_is_full_does_not_count_for_the_thin_one_after_it() -> None:
     """
     for held, joined in (((600, 20, 180, 200), ["5 to 20 GeV", "100 GeV"]), ((600, 20, 190, 190), ["5 to 100 GeV"])):
         energy = np.repeat([1.0, 5.0, 20.0, 100.0], held)
-        assert [each.label for each in energy_bins(energy, 28_000)] == ["1 GeV", *joined]
+        assert [each.label for each in energy_bins(energy, 28_000, 7_000)] == ["1 GeV", *joined]
 
 
 def test_rings_have_no_bins_of_angle() -> None:
-    table = observed(make_ring_showers(events=50), RING_GEOMETRY)
-    assert Binning.of(table, 50, RING_GEOMETRY).angle == ()
-    binning = Binning.of(table, 7_000, SMALL_GEOMETRY)
+    table, grade = observed(make_ring_showers(events=50), RING_GEOMETRY), load_grade("gan")
+    assert Binning.of(table, 50, RING_GEOMETRY, grade).angle == ()
+    binning = Binning.of(table, 7_000, SMALL_GEOMETRY, grade)
     assert (len(binning.angle), binning.azimuth, binning.particle) == (1, (), ())
     tilted = observed(make_showers(events=50))
     for events, count in ((999, 1), (1_999, 1), (2_000, 2), (7_000, 6)):
-        assert len(Binning.of(tilted, events, SMALL_GEOMETRY).angle) == count
+        assert len(Binning.of(tilted, events, SMALL_GEOMETRY, grade).angle) == count
 
 
 def test_mean_and_width_at_an_energy_are_those_of_the_truth() -> None:

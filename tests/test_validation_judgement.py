@@ -36,9 +36,9 @@ def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
 
 def judged(reference: Measured, candidate: Measured, *, events: int = 0, per_event: int = 0) -> Judgement:
     """By bins for so many `events`, or those of the candidate."""
-    binning = Binning.of(reference.table, events or len(candidate.table), SMALL_GEOMETRY)
-    paired = per_event, reference.table
-    return Judgement.of(reference, candidate, paired=paired, binning=binning, grade=load_grade("gan"), seed=0)
+    grade, paired = load_grade("gan"), (per_event, reference.table)
+    binning = Binning.of(reference.table, events or len(candidate.table), SMALL_GEOMETRY, grade)
+    return Judgement.of(reference, candidate, paired=paired, binning=binning, grade=grade, seed=0)
 
 
 def repeated(showers: Showers, times: int) -> Showers:
@@ -159,7 +159,7 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
     worse = make_showers(events=800, seed=2)
     worse.cells[:] *= np.float32(1.1)
     challenger, incumbent = measured(worse), measured(make_showers(events=400, seed=3))
-    binning = Binning.of(reference.table, 400, SMALL_GEOMETRY)
+    binning = Binning.of(reference.table, 400, SMALL_GEOMETRY, load_grade("gan"))
     assert (len(binning.energy), len(binning.angle)) == (2, 4)
     ours, theirs = (judged(reference, each, events=400) for each in (challenger, incumbent))
     found = against_incumbent(ours.measurements, theirs.measurements)

@@ -41,12 +41,13 @@ def _pairing(reference: Measured, candidate: ShowerSet) -> tuple[int, Rows]:
 
 
 def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
-    binning = Binning.of(mine.table, len(mine.table), SMALL_GEOMETRY)
+    grade = load_grade("gan")
+    binning = Binning.of(mine.table, len(mine.table), SMALL_GEOMETRY, grade)
     assert [each.label for each in binning.particle] == ["pdg 11", "pdg 211"]
-    assert [len(Binning.of(mine.table, events, SMALL_GEOMETRY).azimuth) for events in (1_500, 7_000)] == [2, 6]
-    assert Binning.of(mine.table, 7_000, RING_GEOMETRY).azimuth == ()
+    assert [len(Binning.of(mine.table, events, SMALL_GEOMETRY, grade).azimuth) for events in (1_500, 7_000)] == [2, 6]
+    assert Binning.of(mine.table, 7_000, RING_GEOMETRY, grade).azimuth == ()
     tables = Tables(mine.table, theirs.table, 0)
-    of_kinds, grade, rng = replace(binning, energy=(), angle=()), load_grade("gan"), np.random.default_rng(0)
+    of_kinds, rng = replace(binning, energy=(), angle=()), np.random.default_rng(0)
     return judge_all(measure_criteria(tables, binning=of_kinds, grade=grade, rng=rng))
 
 

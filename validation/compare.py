@@ -130,7 +130,7 @@ def _judged(
     reference, candidate = measured["reference"], measured["candidate"]
     candidates = {name: measured[name] for name in _JUDGED if name in measured}
     events = min(len(showers.table) for showers in (reference, *candidates.values()))
-    binning = Binning.of(reference.table, events, geometry)
+    binning = Binning.of(reference.table, events, geometry, grade)
     judged, *previous = (
         Judgement.of(reference, showers, paired=paired[name], binning=binning, grade=grade, seed=seed)
         for name, showers in candidates.items()

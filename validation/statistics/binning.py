@@ -9,13 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.grade import Grade
 from calopipe.showers.cells import Array, Geometry
 from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.sets import Rows, Samples
 
-# Independent Geant4 passes `gan` in one bin of 7,000 showers a side, and hardly ever in more, thinner ones.
-_EVENTS_PER_ENERGY_BIN, _MOST_ENERGY_BINS = 7_000, 4
+# Independent Geant4 passes a grade whose correlations may differ by 0.1 in one bin of 7,000 showers a side, and hardly
+# ever in more, thinner ones. Correlations are decided last. Their errors fall with the root of the number of showers.
+_EVENTS_PER_ENERGY_BIN, _AT_CORRELATION = 7_000, 0.1
+_MOST_ENERGY_BINS = 4
 _BINS_PER_DECADE = 2  # at most, where energies span decades
 _ENOUGH = 0.8  # of these events: bins that are equal in log E do not hold equally many
 # The measured angle scatters by 1.3 degrees about its mean at a true angle: 1,000 showers a side know that mean to
@@ -50,8 +53,8 @@ class Binning:
     rings: tuple[str, ...]
 
     @classmethod
-    def of(cls, reference: Rows, events: int, geometry: Geometry) -> Binning:
-        """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow.
+    def of(cls, reference: Rows, events: int, geometry: Geometry, grade: Grade) -> Binning:
+        """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow in `grade`.
 
         Of a calorimeter whose cells are in rings there is no bin of angle or azimuth, and so no criterion: particles
         come along its axis, and whichever way their showers lean is chance.
@@ -60,7 +63,7 @@ class Binning:
         leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
         codes = np.unique(reference.particle).tolist()
         return cls(
-            tuple(energy_bins(energies(reference), events)),
+            tuple(energy_bins(energies(reference), events, events_per_energy_bin(grade))),
             tuple(bins(degrees(reference), angle, "degrees")) if not geometry.rings else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
             tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
@@ -88,18 +91,24 @@ def azimuths(rows: Rows) -> Array:
     return np.degrees(rows.phi_rad.astype(np.float64))
 
 
-def energy_bins(values: Array, events: int) -> list[Bin]:
-    """Bins of energies, one for each 7,000 `events`: of equally many, at most four; or of energies that span decades
-    equal in log E, at most two a decade, joined to the next where events are too few.
+def events_per_energy_bin(grade: Grade) -> int:
+    """So many that `grade` may be expected to accept Monte Carlo in a bin: 7,000 of `gan`, 28,000 of `precision`."""
+    tighter = max(_AT_CORRELATION / grade.tolerance["correlation"], 1.0)
+    return round(_EVENTS_PER_ENERGY_BIN * tighter**2)
+
+
+def energy_bins(values: Array, events: int, a_bin: int) -> list[Bin]:
+    """Bins of energies, one for each `a_bin` of the `events`: of equally many, at most four; or of energies that span
+    decades equal in log E, at most two a decade, joined to the next where events are too few.
     """
-    most = events // _EVENTS_PER_ENERGY_BIN
+    most = events // a_bin
     if not wide(values):
         return bins(values, int(np.clip(most, 1, _MOST_ENERGY_BINS)), "GeV")
     low, high = float(values.min()), float(values.max())
     count = int(np.clip(most, 1, max(_MOST_ENERGY_BINS, round(_BINS_PER_DECADE * math.log10(high / low)))))
     edges = np.geomspace(low, high, count + 1)
     held = np.histogram(values, [-math.inf, *edges[1:-1], math.inf])[0] * events / len(values)
-    enough, since, kept = _ENOUGH * _EVENTS_PER_ENERGY_BIN, 0.0, []
+    enough, since, kept = _ENOUGH * a_bin, 0.0, []
     for k in range(count - 1):
         since += held[k]
         if since >= enough and held[k + 1 :].sum() >= enough:
