@@ -74,7 +74,7 @@ class AutoregressiveConfig(FitConfig):
         return Autoregressive(geometry, width=self.width, labels=labels)
 
 
-# Likelihoods of a shower's totals and of its cells, for about 4, 13 and 62 minutes of one core. With few steps, larger
+# Likelihoods of a shower's totals and of its cells, for about 4, 11 and 52 minutes of one core. With few steps, larger
 # ones learn more.
 CONFIGS |= {
     name: AutoregressiveConfig(
