@@ -18,7 +18,9 @@ from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
 from validation.compare import Judgement, validate
 from validation.judge import similarity
+from validation.judge.answers import judge_all
 from validation.judge.challenger import against_incumbent
+from validation.judge.criteria import measure_criteria
 from validation.measure.observables import Observables
 from validation.measure.pairing import pairing
 from validation.measure.sets import Measured, Rows, Table, Tables
@@ -166,6 +168,24 @@ def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypat
     assert len(ours.criteria) == len(theirs.criteria) > 50
     assert len(found["criteria"]) == len(ours.criteria) - 2  # coverage, which so few showers cannot tell
     assert found["outcome"] == "worse"
+
+
+def test_a_response_that_is_wrong_at_both_ends_of_the_energies_fails_where_one_bin_has_all_criteria(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ENERGY_BIN", 200)
+    reference, tilted = make_showers(events=1_000, seed=1), make_showers(events=1_000, seed=2)
+    slope = 0.1 * (tilted.energy_gev / tilted.energy_gev.mean() - 1)
+    tilted.cells[:] *= (1 + slope).astype(np.float32)[:, None, None, None]
+    grade, tables = load_grade("precision"), [measured(showers).table for showers in (reference, tilted)]
+    binning = Binning.of(tables[0], 1_000, SMALL_GEOMETRY, grade)
+    assert (len(binning.energy), len(binning.means)) == (1, 4)
+    found = judge_all(measure_criteria(Tables(*tables, 0), binning=binning, grade=grade, rng=np.random.default_rng(0)))
+    responses = {each.measurement.bin: each for each in found if each.measurement.name == "Mean response"}
+    whole, *parts = (responses[each.label].verdict for each in (*binning.energy, *binning.means))
+    assert (whole, parts[0], parts[-1]) == ("pass", "fail", "fail")
+    assert [each.measurement.name for each in found].count("Resolution sigma/E") == 1
+    assert Binning.of(tables[0], 1_000, SMALL_GEOMETRY, load_grade("gan")).means == ()
 
 
 def test_showers_that_a_candidate_repeats_are_a_failure_and_copies_of_the_reference_a_caution() -> None:

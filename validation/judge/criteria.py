@@ -96,11 +96,13 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
     the same resamples of the reference.
     """
     measurements: list[Measurement] = []
+    of_means = partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])
     for bins, labels, measure in (
         (binning.energy, energies, partial(_in_energy_bin, ring_names=binning.rings)),
+        (binning.means, energies, of_means),
         (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
         (binning.azimuth, azimuths, partial(_of_means, chosen=[AZIMUTH])),
-        (binning.particle, kinds, partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])),
+        (binning.particle, kinds, of_means),
     ):
         for chosen in bins:
             inside, partners = (chosen.holds(labels(rows)) for rows in tables[:2])

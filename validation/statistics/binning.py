@@ -44,9 +44,12 @@ class Bin:
 class Binning:
     """Bins of energy in GeV, of the true angle and, if there is one, azimuth in degrees, and one of each kind of
     particle if there are several; and the names of the rings about a shower's axis (`ring_labels`).
+
+    `means` are bins of energy for means alone, where these can be decided in smaller ones than those of `energy`.
     """
 
     energy: tuple[Bin, ...]
+    means: tuple[Bin, ...]
     angle: tuple[Bin, ...]
     particle: tuple[Bin, ...]
     azimuth: tuple[Bin, ...]
@@ -62,8 +65,13 @@ class Binning:
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
         codes = np.unique(reference.particle).tolist()
+        energy, means = (
+            tuple(energy_bins(energies(reference), events, a_bin))
+            for a_bin in (events_per_energy_bin(grade), _EVENTS_PER_ENERGY_BIN)
+        )
         return cls(
-            tuple(energy_bins(energies(reference), events, events_per_energy_bin(grade))),
+            energy,
+            means if len(means) > len(energy) else (),
             tuple(bins(degrees(reference), angle, "degrees")) if not geometry.rings else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
             tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
