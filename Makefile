@@ -15,7 +15,7 @@ BUILD ?=
 
 .PHONY: help install demo demo-vortex test test-slow test-image check docs lock audit image base-image clean
 
-help:  ## say what the targets do
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: .venv/installed  ## make the environment in .venv
@@ -73,7 +73,7 @@ lock: install  ## compile requirements/ anew from pyproject.toml; needs uv
 			$(call named,requirements/build.txt requirements/common.txt) --output-file requirements/$$extra.txt || exit; \
 	done
 
-audit:  ## look the locked packages up among the known vulnerabilities; needs pip-audit
+audit:  ## check the locked packages for known vulnerabilities; needs pip-audit
 	for names in "build common cpu" gpu tpu dev; do \
 		pip-audit --strict --disable-pip --require-hashes \
 			$$(printf -- '--requirement requirements/%s.txt ' $$names) || exit; \
