@@ -149,16 +149,16 @@ def _fit(options: argparse.Namespace) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     given = sys.argv[1:] if arguments is None else arguments
-    with offered(_model_file(given)):  # whose configs and settings are options
+    with offered(_model_file(given)):  # the file's configs and settings become options
         options = _parsed(given)
-        quiet_tensorflow()  # which `perform` alone loads, so that --help and bad options answer at once
+        quiet_tensorflow()  # only `perform` loads TensorFlow, so --help and bad options answer at once
         options.perform(options)
 
 
 def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
     try:
         return parser().parse_args(arguments)
-    except argparse.ArgumentError as error:  # of the parser itself, which a file has given its settings
+    except argparse.ArgumentError as error:  # a setting of the file has the name of an option
         raise InputError(f"--model-file: {error}; give the setting another name") from None
 
 
@@ -168,7 +168,7 @@ def _model_file(arguments: Sequence[str]) -> ModelFile | None:
     place = known.parse_known_args(arguments)[0].model_file
     if place is None:
         return None
-    quiet_tensorflow()  # which the file may import
+    quiet_tensorflow()  # the file may import TensorFlow
     return ModelFile.read(storage.location(place))
 
 

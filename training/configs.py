@@ -1,4 +1,4 @@
-"""What a training run is: a named config with changes, and how it is run. Loads the models' configs, no TensorFlow."""
+"""What a training run is: a named config with changes, and run options. Loads the models' configs, no TensorFlow."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = [
 
 # What a training of the pipeline begins with: the weights of the registry's current model, or new ones.
 FROM_INCUMBENT, ANEW = "incumbent", "none"
-# The settings that a run of the pipeline has parameters of its own for; the step `train` takes each.
+# The settings for which the pipeline has parameters of their own; the step `train` takes each of them.
 PARAMETERS = ("epochs", "steps", "strategy", "seed")
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a training is run, which does not change what it ends with."""
+    """How a training is run. These options do not change the weights that it ends with."""
 
     checkpoint_seconds: float = setting(
         600.0, help="between checkpoints, beside those at ends of epochs (default 600)", least=1
@@ -59,7 +59,7 @@ def require_origin(origin: str) -> None:
 
 
 def named_config(name: str, **overrides: Any) -> FitConfig:
-    """The config `name`, with the values of `overrides` that are not None. Epochs that are given replace its steps."""
+    """The config `name`, with the values of `overrides` that are not None. If epochs are given, steps become 0."""
     if name not in CONFIGS:
         raise InputError(f"--config {name!r} is unknown; known: {', '.join(CONFIGS)}")
     given = {key: value for key, value in overrides.items() if value is not None}
@@ -69,7 +69,7 @@ def named_config(name: str, **overrides: Any) -> FitConfig:
 
 
 def add_config(task: argparse.ArgumentParser) -> Any:
-    """Add the options of a command that say which config it is about; the group of the settings of all models."""
+    """Add the options of a command that name a config and change it; returns the group of the common settings."""
     task.add_argument(
         "--config",
         default=DEFAULT if DEFAULT in CONFIGS else next(iter(CONFIGS)),
@@ -96,9 +96,9 @@ def config_of(options: argparse.Namespace) -> FitConfig:
 
 
 def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
-    """`config` with `settings` in place of its own, such as {"average": 0.999}: what a run of the pipeline may change.
+    """`config` with other `settings`, such as {"average": 0.999}, as a run of the pipeline may change them.
 
-    InputError for a setting that the model does not have, or that the pipeline has a parameter for.
+    InputError for a setting that the model does not have, or for which the pipeline has a parameter.
     """
     known = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in PARAMETERS}
     checked: dict[str, Any] = {}
@@ -116,9 +116,9 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
 
 def as_options(config: FitConfig, name: str) -> list[str]:
-    """The options of `python -m training fit` that make `config` of the config called `name`.
+    """The options of `python -m training fit` that turn the config called `name` into `config`.
 
-    A user's file must lie where the command is to run, at the place that it was read from, or on gs://.
+    A user's file must be on the machine where the command runs, at the path it was read from, or on gs://.
     """
     options = ["--config", name]
     if file := file_of(config):

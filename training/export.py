@@ -1,4 +1,4 @@
-"""A trained model as a SavedModel, an ONNX file or plain arrays, for programs that hold nothing of this one."""
+"""A trained model as a SavedModel, an ONNX file or plain arrays, for programs that do not use this package."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ from training.loading import load
 from training.models.base import Model
 from training.onnx.graph import converted
 
-CARD = "assets.extra/card.json"  # where TensorFlow lets others put files beside a SavedModel
-OPSET = 18  # of ONNX: the first whose operations on the bits of integers suffice, and the last that tf2onnx writes
-IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata, JSON both
-CHECKSUM = "calopipe_crc32"  # of the arrays, among the metadata
+CARD = "assets.extra/card.json"  # in this folder TensorFlow allows other files in a SavedModel
+OPSET = 18  # of ONNX: the first with the necessary operations on bits of integers, and the last that tf2onnx writes
+IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata; both are JSON
+CHECKSUM = "calopipe_crc32"  # name of the metadata that has the checksum of the arrays
 _FORM = Form("calopipe.export", 11)
 
 
 def export(model: Path, output: Path) -> None:
-    """Write the model in folder `model` to `output`: what its name ends in says which file, else a SavedModel.
+    """Write the model in folder `model` to `output`: FILE.onnx, FILE.safetensors, or else a SavedModel.
 
-    FILE.onnx and FILE.safetensors are the others; the last is for the library in `geant4/`. Each is written whole or
-    not at all. What it takes and gives is the model's `serving` and `onnx`, what it holds its `arrays`; for a model
-    that generates showers, see `training.models.showers`.
+    FILE.safetensors is for the library in `geant4/`. Each export is written whole or not at all. The model's methods
+    `serving` (SavedModel) and `onnx` say what an export takes and returns, `arrays` what FILE.safetensors holds. For
+    models that generate showers, see `training.models.showers`.
 
     The program that loads a SavedModel decides whether GPUs round products: TensorFlow lets them, unless
     `tf.config.experimental.enable_tensor_float_32_execution(False)` is called.
 
-    `assets.extra/card.json`, or a file's metadata, hold the fingerprint of the model (`model`) and its card as
-    the model folder has it, with the valid range and the geometry. The geometry's `file_unit_gev` is the training's; of
-    showers that are given out the unit is `cells_unit_gev`, 1.
+    `assets.extra/card.json`, or the metadata of a file, hold the fingerprint of the model (`model`) and the card of the
+    model folder, with the valid range and the geometry. The geometry's `file_unit_gev` is that of the training's files;
+    the unit of exported showers is `cells_unit_gev`, 1.
 
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
@@ -61,14 +61,14 @@ def export(model: Path, output: Path) -> None:
 
 
 def arrays_file(model: Model, card: Card) -> bytes:
-    """The content of the file of arrays that `export` writes of a `model` with this `card`. InputError: it has none."""
+    """The content of FILE.safetensors that `export` writes for a `model` with this `card`. InputError: it has none."""
     arrays, said = dict(model.arrays()), _metadata(model, card)
     checksum = _checksum(safetensors.numpy.save(arrays))
     return safetensors.numpy.save(arrays, said | {CHECKSUM: str(checksum)})
 
 
 def _checksum(content: bytes) -> int:
-    """CRC-32 of the arrays in a file of safetensors, which follow its header."""
+    """CRC-32 of the arrays in a safetensors file, which come after its header."""
     return zlib.crc32(memoryview(content)[8 + int.from_bytes(content[:8], "little") :])
 
 
@@ -81,16 +81,16 @@ def _write_saved_model(model: Model, card: Card, output: Path) -> None:
     try:
         served = tf.Module()
         served.function = model.serving(card.valid_range)
-        served.weights = served.function.get_concrete_function().variables  # not those that only training needs
+        served.weights = served.function.get_concrete_function().variables  # without those that only training needs
         tf.saved_model.save(served, str(whole), signatures={"serving_default": served.function})
-        described = whole / CARD  # not by `storage`, which would tell a mirror of this place
+        described = whole / CARD  # not written by `storage`, which would tell a mirror of this temporary place
         described.parent.mkdir()
         described.write_text(
             json.dumps({**_identity(model, card), "card": card.to_json()}, indent=1, allow_nan=False) + "\n"
         )
         whole.chmod(0o755)
         whole.rename(output)
-    except tf.errors.ResourceExhaustedError as error:  # TensorFlow's word for a full disk
+    except tf.errors.ResourceExhaustedError as error:  # TensorFlow's error for a full disk
         raise OSError(errno.ENOSPC, str(error.message), str(output)) from None
     finally:
         shutil.rmtree(whole, ignore_errors=True)
@@ -124,7 +124,7 @@ def _metadata(model: Model, card: Card) -> dict[str, str]:
 
 
 def name_batch(model: Any) -> None:
-    """Call the number of showers, which is the first dimension of what the ONNX `model` takes and gives, `batch`."""
+    """Name the first dimension of inputs and outputs of the ONNX `model`, the number of showers, `batch`."""
     for entry in (*model.graph.input, *model.graph.output):
         first = entry.type.tensor_type.shape.dim[0]
         if not first.HasField("dim_value"):
@@ -132,7 +132,7 @@ def name_batch(model: Any) -> None:
 
 
 def _identity_in(output: Path) -> Any:
-    """The identity that the export `output` was written with; None where it is no export."""
+    """The identity that was written into the export `output`; None if `output` is not an export."""
     try:
         if output.suffix == ".onnx":
             import onnx  # noqa: PLC0415
@@ -146,7 +146,7 @@ def _identity_in(output: Path) -> Any:
         return _FORM.read(output / CARD)
     except PermissionError:
         raise
-    except Exception:  # whatever a library says of a file of another kind
+    except Exception:  # any error of a library about a file of another kind
         return None
 
 
@@ -157,5 +157,5 @@ def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> N
         raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
     if not standing.get("whole", True):
         raise InputError(f"{output}: its arrays are not those that were written; {hint}")
-    if not identity.items() <= standing.items():  # beside a SavedModel is also how long the training took
+    if not identity.items() <= standing.items():  # the card of a SavedModel has more fields
         raise InputError(f"{output}: the export of another model, or by another version of calopipe; {hint}")

@@ -1,4 +1,4 @@
-"""Training, from a dataset to a model folder: the story top to bottom."""
+"""Training, from a dataset to a model folder."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from training.seen import seen_after, write_seen
 
 logger = logging.getLogger(__name__)
 
-# How an operation ends that another worker is missing from, and what TensorFlow says of one that was started again.
+# The errors of an operation if another worker is missing, and a word in TensorFlow's message if one was restarted.
 _LOSSES = (
     tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.DeadlineExceededError, tf.errors.CancelledError,
 )  # fmt: skip
 _RESTARTED = "incarnation"
-_CHECKPOINTS_KEPT = 3  # the newest, beside the best
+_CHECKPOINTS_KEPT = 3  # how many of the newest are kept, beside the best
 
 
 def fit(
@@ -58,13 +58,13 @@ def fit(
 ) -> Card:
     """Train the model of `config` on the train split of `dataset` and leave it in `output`.
 
-    A model that is there for the same dataset and config is left as it is, and a training that stopped is resumed
-    from its last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, are
-    replaced only if `overwrite` says so. The weights begin as those of the model in the folder `warm_start`, if one is
-    given. All of several workers are given the same `output`, on storage that they share; the first writes.
+    A model in `output` of the same dataset and config is left as it is. A training that stopped is resumed from its
+    last checkpoint. A model of another dataset or config, or checkpoints of another number of replicas, are replaced
+    only with `overwrite`. The weights begin as those of the model in the folder `warm_start`, if one is given. If there
+    are several workers, all have the same `output`, on storage that they share; only the first worker writes.
 
-    Raises InputError, also where disk or memory is used up or a shard is altered meanwhile; after a checkpoint
-    SystemExit(PREEMPTED) on SIGTERM, and SystemExit(130) on SIGINT.
+    Raises InputError, also if memory is used up or a shard is altered during the training; OSError if the disk is full.
+    After a checkpoint, it raises SystemExit(PREEMPTED) on SIGTERM, and SystemExit(130) on SIGINT.
     """
     options = options or RunOptions()
     manifest = _asked(dataset, output, config)
@@ -85,7 +85,7 @@ def fit(
             folder.require_free(output, request, about, overwrite=overwrite)
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
         with alone(output, folder.LOCK) if team.chief else nullcontext():
-            if team.chief:  # once nothing is found wrong that would end it
+            if team.chief:  # after all checks that could end the training
                 folder.begin(output, request, about, overwrite=overwrite)
                 if file := file_of(config):
                     file.write(output)
@@ -93,19 +93,19 @@ def fit(
             place = output / folder.CHECKPOINTS
             checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
             evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
-            # Before its first step a training has nothing to save, and may build its graph for long.
+            # Before its first step a training has nothing to save, and building its graph may take long.
             with stop_signals(interrupts=lambda: team.alone and not engine.has_run) as signals:
                 _train(engine, checkpoints, evaluator, output, options, team=team, signals=signals, overwrite=overwrite)
                 if team.chief:
                     write_model(output, checkpoints, evaluator, request, steps=engine.step, warm_start=origin)
-                team.wait()  # all leave together: one that is gone earlier would count as lost
+                team.wait()  # all workers end together: one that ends earlier would count as lost
     if not team.chief:
         mirror.refresh(output)
     return folder.read_card(output)
 
 
 def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
-    """The dataset's manifest. InputError, before anything is written: the config or the output does not fit it."""
+    """The dataset's manifest. InputError, before anything is written: config or output do not fit the dataset."""
     manifest = read_manifest(dataset)
     config.check(manifest.geometry)
     config.check_labels(LabelRange.from_json(manifest.valid_range))
@@ -138,12 +138,12 @@ def _train(
             engine.trace(output / folder.TENSORBOARD if team.chief else None)
         Loop(engine, checkpoints, evaluations, options, team, signals=signals, seconds=seconds).run()
     finally:
-        checkpoints.wait()  # what ends a training early leaves them whole
+        checkpoints.wait()  # the last checkpoint is whole, also if an error ends the training
 
 
 @contextmanager
 def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> Iterator[None]:
-    """Turn errors of TensorFlow into a user's, of input or model, or into the exit of a worker that lost another."""
+    """Turn TensorFlow's errors into InputError where input or model cause them, or exit if another worker is lost."""
     try:
         yield
     except (*_LOSSES, tf.errors.FailedPreconditionError) as error:
@@ -162,14 +162,14 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
         reason = str(error.message).splitlines()[0]
         if "No space left on device" in reason:
             raise OSError(errno.ENOSPC, reason, str(output)) from None
-        require_unaltered(dataset, read_manifest(dataset))  # names the shard, which TensorFlow does not
+        require_unaltered(dataset, read_manifest(dataset))  # names the altered shard; TensorFlow does not
         raise InputError(
             f"{output}: TensorFlow gave up: {reason}; give a smaller --batch, or delete the file it names"
         ) from None
 
 
 def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -> Card:
-    """The card of the model whose weights training begins with."""
+    """The card of the model in `place`, with whose weights the training begins. InputError: it does not fit."""
     geometry = manifest.geometry
     if place.resolve() == output.resolve() or mirror.address(place) == mirror.address(output):
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
@@ -194,9 +194,9 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
 
 
 def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, *, overwrite: bool) -> float:
-    """Take up the newest checkpoint, if there is one; the seconds that its epoch has taken.
+    """Continue from the newest checkpoint, if there is one. Returns the seconds that its epoch has taken so far.
 
-    Those of another number of replicas are discarded if `overwrite` says so, and are an error otherwise.
+    Checkpoints of another number of replicas are discarded with `overwrite`, and are an error without it.
     """
     checkpoint = checkpoints.newest()
     others, seconds = "", 0.0
@@ -212,7 +212,7 @@ def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, 
         seconds = checkpoint.facts["seconds"]
     if not team.alone and team.total(engine.step) != engine.step * engine.replicas:
         raise InputError(f"{output}: the workers find different checkpoints there; is it on shared storage?")
-    if others and team.chief:  # only now: all workers have read them
+    if others and team.chief:  # only now, because all workers have read the checkpoints
         logger.warning("%s: beginning anew, to other weights than those would have come to", others)
         checkpoints.discard()
     return seconds

@@ -1,4 +1,4 @@
-"""The model folder: weights, and the card that describes them. The card is written last; without it, no model."""
+"""The model folder: weights, and the card that describes them. The card is written last: without it, no model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from calopipe.mirror import mirrored
 from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
-from preprocessing.dataset import TRAINING  # names the training that a folder is for, from its beginning
+from preprocessing.dataset import TRAINING  # the file that names a folder's training, from the start of the training
 from preprocessing.manifest import Manifest
 from training.configs import FROM_INCUMBENT, FitConfig
 from training.models import source
@@ -30,24 +30,24 @@ logger = logging.getLogger(__name__)
 _FORM = Form("calopipe.model", 13)
 CARD = "card.json"
 HISTORY = "history.jsonl"
-SEEN = "seen.npy"  # digests of events, see `training.seen`
+SEEN = "seen.npy"  # digests of the events that the model has seen: `training.seen`
 CHECKPOINTS = "checkpoints"
 TENSORBOARD = "tensorboard"
-LOCK = ".lock"  # of what writes into a model's folder on disk
+LOCK = ".lock"  # held by the process that writes into a model's folder on disk
 _TRAINING_FORM = Form("calopipe.training", _FORM.version)
-_AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields of a card, in JSON too
+_AS_THEY_ARE = ("request", "dataset", "trained", "losses", "weights", "versions")  # fields with the same form in JSON
 _FILE = "model_file"  # in a config: the SHA-256 of the user's file that states the model
 _OBJECTS = ("config", "geometry", "valid_range", *_AS_THEY_ARE[1:])  # fields that are objects in JSON
 
 
 @dataclass(frozen=True)
 class Card:
-    """What a model is: how it was made, of what, and for which labels it may be asked.
+    """The description of a model: how it was made, from what data, and for which labels it is valid.
 
-    `request` names the training before it is done: dataset, config, version of this program. `trained` and `losses`
-    say how far it went and where it ended. `valid_range` holds the least and the largest value of each label, by names
-    with units: `energy_gev` and `theta_rad` of showers, `reynolds` of a flow; and what `calopipe.labels.LabelRange` has
-    of their other labels. `weights` maps files to their SHA-256.
+    `request` names the training before it is done: by dataset, config and version of this program. `trained` says how
+    far the training went, `losses` what it reached. `valid_range` has the least and the largest value of each label, by
+    names with units: `energy_gev` and `theta_rad` of showers, `reynolds` of a flow. It also has the other labels of
+    showers, as `calopipe.labels.LabelRange` writes them. `weights` maps files to their SHA-256.
     """
 
     request: str
@@ -70,7 +70,7 @@ class Card:
 
     @property
     def files(self) -> dict[str, str]:
-        """The files that make the model, with their SHA-256: weights, a user's file, and the events seen, if noted."""
+        """The files of the model, with their SHA-256: weights; a user's file and the events seen, if it has these."""
         seen = self.dataset.get("seen")
         return self._weights_and_code | ({SEEN: seen} if seen else {})
 
@@ -80,16 +80,16 @@ class Card:
         return self.weights | ({source.NAME: file} if file else {})
 
     def fingerprint(self) -> str:
-        """Names the model by its weights, and by the user's file that states it."""
+        """A hash that names the model: of its weights, and of the user's file that states it."""
         return storage.fingerprint(self._weights_and_code)
 
     def summary(self) -> str:
-        """How far the training went and how good the model became, in a line."""
+        """A line that says how far the training went and how good the model became."""
         losses = ", ".join(f"{name} {value:.4g}" for name, value in self.losses.items())
         return f"{self.trained['steps']} steps; on the validation split: {losses or f'no {self.geometry.items}'}"
 
     def facts(self) -> dict[str, Any]:
-        """What tells this model from others, for a user interface that shows a few values."""
+        """The values that distinguish this model from others, for a user interface that shows only a few."""
         return {
             "fingerprint": self.fingerprint(),
             "settings": self.config.to_json(),
@@ -104,31 +104,31 @@ class Card:
         return noted(self.dataset["fingerprint"], self.config, self.trained["warm_start"])
 
     def changes(self, dataset: str, config: FitConfig) -> list[str]:
-        """What has changed since this model was trained, where the `dataset` of this fingerprint is asked for now."""
+        """What has changed since this model was trained, compared with `config` and the fingerprint `dataset`."""
         changes = _changes(self.noted(), self.noted() | {"dataset": dataset, "config": config.to_json()})
         if (version := metadata.version("calopipe")) != self.versions["calopipe"]:
             changes.append(f"calopipe {self.versions['calopipe']} is now {version}")
         return changes
 
     def answers(self, manifest: Manifest, config: FitConfig, origin: str) -> bool:
-        """Whether this is a model of these data and settings, whichever incumbent's weights it began with."""
+        """Whether this is a model of these data and settings; for the origin "none", only if it had no warm start."""
         began = origin == FROM_INCUMBENT or self.trained["warm_start"] is None
         return began and not self.changes(manifest.fingerprint, config)
 
 
 def noted(dataset: str, config: FitConfig, warm_start: str | None) -> dict[str, Any]:
-    """What a training's folder says of it from its beginning; dataset and warm start are named by fingerprints."""
+    """What the folder of a training says from the start of the training; dataset and warm start are fingerprints."""
     return {"dataset": dataset, "config": config.to_json(), "warm_start": warm_start}
 
 
 def request_fingerprint(manifest: Manifest, config: FitConfig, earlier: Card | None = None) -> str:
-    """Names a training before it is done; `earlier` is the model whose weights it begins with."""
+    """A hash that names a training before it is done; `earlier` is the model with whose weights it begins."""
     named = noted(manifest.fingerprint, config, earlier.fingerprint() if earlier else None)
     return storage.fingerprint([_FORM.version, *named.values(), metadata.version("calopipe")])
 
 
 def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two trainings, of which this is `noted`."""
+    """What differs between two trainings, from what `noted` returns for each."""
     old, new = before["config"], now["config"]
     names = ["model"] if old["model"] != new["model"] else (new | old).keys() - {_FILE}
     differs = {
@@ -143,7 +143,7 @@ def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 
 def read_card(folder: Location) -> Card:
-    """The card of the model in `folder`, once its weights are found to be those it was written for."""
+    """The card of the model in `folder`, after a check that the model's files are those that the card names."""
     path = folder / CARD
     document = _document(path)
     try:
@@ -179,7 +179,7 @@ def _document(path: Location) -> dict[str, Any]:
 
 @contextmanager
 def model_folder(named: str) -> Iterator[Path]:
-    """The folder of the model that a command names, on disk; the user's file that states it has run, if it may."""
+    """The folder, on disk, of the model that a command names. The user's file that states it has run, if it may run."""
     with mirrored(storage.location(named), "*", writes=False) as folder:
         source.run_file(folder, _document(folder / CARD)["config"].get(_FILE))
         yield folder
@@ -190,30 +190,30 @@ def write_card(folder: Path, card: Card) -> None:
 
 
 def standing(folder: Path, request: str) -> Card | None:
-    """The card of the model in `folder`, which stands, if the training that `request` names left it; else None."""
+    """The card of the model in `folder`, if it was left by the training that `request` names; else None."""
     if not (folder / CARD).is_file() or not is_of(folder, request):
         return None
     if (card := model_in(folder)) is None:
-        storage.remove(folder / CARD)  # of a model that is not whole, and is made again
+        storage.remove(folder / CARD)  # the model is not whole, and is made again
         return None
     stands("model stands", folder / CARD, f"{card.trained['steps']} steps")
     return card
 
 
 def is_of(folder: Path, request: str) -> bool:
-    """Whether `folder`, and a model in it, is of the training that `request` names; one of another version is not."""
+    """Whether `folder`, and a model in it, belong to the training that `request` names; not of another version."""
     if _TRAINING_FORM.standing(folder / TRAINING, request) is None:
         return False
-    with suppress(DocumentError):  # no model, or a damaged one, which is made again
+    with suppress(DocumentError):  # no model, or a damaged model, which is made again
         return bool(_FORM.read(folder / CARD).get("request") == request)
     return True
 
 
 def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bool) -> None:
-    """Make `folder` ready for the training that `request` names, and write down what is `noted` `about` it.
+    """Make `folder` ready for the training that `request` names, and write `about` into it, which `noted` returned.
 
-    What an interrupted training of the same request left is kept, to be resumed. What another left is removed if
-    `overwrite` says so, and is an error otherwise.
+    What an interrupted training of the same request left is kept, to be resumed. What another training left is removed
+    with `overwrite`, and is an error without it.
     """
     require_free(folder, request, about, overwrite=overwrite)
     path = folder / TRAINING
@@ -225,7 +225,7 @@ def begin(folder: Path, request: str, about: Mapping[str, Any], *, overwrite: bo
             storage.discard(folder / name)
         storage.remove(folder / HISTORY)
         storage.remove(folder / source.NAME)
-        storage.remove(path)  # last: a removal that was interrupted is then found to be another's, and done again
+        storage.remove(path)  # last: if the removal is interrupted, the file still names the other training
     _TRAINING_FORM.write(path, {"request": request, **about})
 
 
@@ -241,7 +241,7 @@ def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwr
         return
     if (folder / CARD).exists() or last_checkpoint(folder):
         changes = []
-        with suppress(DocumentError, KeyError):  # what another version wrote
+        with suppress(DocumentError, KeyError):  # written by another version
             here = model_in(folder)
             changes = _changes(here.noted() if here else training_in(folder), about)
         changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
@@ -249,12 +249,12 @@ def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwr
 
 
 def training_in(folder: Path) -> dict[str, Any]:
-    """What `begin` wrote of the training in `folder`; InputError where none began there."""
+    """What `begin` wrote about the training in `folder`; InputError if none began there."""
     return _TRAINING_FORM.read(folder / TRAINING)
 
 
 def model_in(folder: Location) -> Card | None:
-    """The card of the model in `folder`; None where there is none that this version of the program can use."""
+    """The card of the model in `folder`; None if there is no model, or none that this version can use."""
     if not (folder / CARD).is_file():
         return None
     try:
@@ -265,7 +265,7 @@ def model_in(folder: Location) -> Card | None:
 
 
 def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
-    """Copy the model in `source` to `folder`; in place of another if it may `overwrite` that."""
+    """Copy the model in `source` to `folder`; with `overwrite`, it may replace another model."""
     card = read_card(source)
     if not overwrite and folder.is_dir() and any(folder.iterdir()) and not (folder / TRAINING).exists():
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
@@ -273,7 +273,7 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
         begin(folder, card.request, card.noted(), overwrite=overwrite)
         if not overwrite and (here := model_in(folder)) and here.fingerprint() != card.fingerprint():
             raise InputError(f"{folder}: holds another model of this training; give another --output, or --overwrite")
-        storage.remove(folder / CARD)  # first, so that it is never beside another's weights
+        storage.remove(folder / CARD)  # first, so that a card is never beside another model's weights
         for name in (*card.files, HISTORY):
             storage.put(source / name, folder / name)
         write_card(folder, card)
@@ -287,6 +287,6 @@ def last_checkpoint(folder: Location) -> int:
 
 
 def require_model(folder: Path, fingerprint: str) -> None:
-    """Raise InputError unless the model in `folder` is whole and the one that `fingerprint` names."""
+    """Raise InputError unless `folder` holds the whole model that `fingerprint` names."""
     if not (folder / CARD).is_file() or read_card(folder).fingerprint() != fingerprint:
         raise InputError(f"{folder}: holds another model than the one just trained; does another run write there?")

@@ -1,4 +1,4 @@
-"""Showers from a trained model, in the layout and units of the Monte Carlo they imitate."""
+"""Showers from a trained model, in the layout and units of the Monte Carlo files whose labels they have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from training.generator import Generator
 from training.parts import Parts, Share
 from training.seen import JUDGES, require_unseen
 
-EXTRAPOLATE = "extrapolate"  # beside STOP and SKIP
+EXTRAPOLATE = "extrapolate"  # another choice than STOP and SKIP
 
 
 def generate(
@@ -41,22 +41,21 @@ def generate(
     measured: Callable[[str, float], None] | None = None,
     **made: Any,
 ) -> int:
-    """Write to `output` showers with the labels of the `conditions`; their number.
+    """Write to `output` showers with the labels of the `conditions`; returns the number of showers.
 
-    Each event's labels are used `per_event` times, one after the other. The cells are in the unit of its file.
+    Each event's labels are used `per_event` times in a row. The cells are in the unit of the conditions' files.
     `made` are the arguments of the `Generator` beside the model: `batch`, `strategy`, `library`. Memory does not grow
     with the number of showers.
 
-    They are written in parts, into a hidden folder beside `output` that takes as much space and is removed at the end:
-    a run that was killed goes on after its last whole part, and ends in the same bytes. With a `share`, only its parts
-    are made. Several shares may be made at once, on hosts that have the folder in common; a last run without a share
-    makes what is missing, and joins the parts without compressing them again.
+    Showers are written in parts, into a hidden folder beside `output` that takes as much space as `output` and is
+    removed at the end. A run that was killed goes on after its last whole part, and ends in the same bytes. With a
+    `share`, only the share's parts are made. Several shares may be made at once, on hosts that have the folder in
+    common. A last run without a share makes what is missing, and joins the parts without compressing them again.
 
-    A file that stands for the same model, labels and seed is left as it is, and one of other generated showers
-    replaced. Labels `outside` the range of the training are an error (STOP), are left out (SKIP), or are answered all
-    the same (EXTRAPOLATE). Another cut than that of the training is an error, unless the model may extrapolate; test
-    events that it was trained on are one too. The rate is told to `measured`, where showers were made. Raises
-    InputError.
+    A file of the same model, labels and seed is left as it is; a file of other generated showers is replaced. Labels
+    `outside` the range of the training are an error (STOP), are left out (SKIP), or are used too (EXTRAPOLATE). A cut
+    other than that of the training is an error, except with EXTRAPOLATE. Test events that the model has seen are an
+    error. `measured` is called with the rate, if showers were made. Raises InputError.
     """
     require_least("--per-event", per_event, 1)
     require_seed(seed)
@@ -67,9 +66,9 @@ def generate(
         _check_cut(card, selection)
     request = _request(card, conditions.contents, selection, per_event, seed, *([SKIP] if outside == SKIP else []))
     pieces = output.with_name(f".{output.name}.parts")
-    # the batch is not part of the request: it changes no shower by more than rounding
+    # the size of batches is not part of the request: it changes showers only by rounding
     if (standing := _standing(output, request)) is not None:
-        if share is None:  # a run that was killed once they were joined left them
+        if share is None:  # left by a run that was killed after it had joined them
             storage.discard(pieces)
         return standing
     if isinstance(conditions, Conditions) and any(_is_at(file.path, output) for file in conditions.files):
@@ -97,7 +96,7 @@ def _is_at(path: Location, output: Path) -> bool:
 
 
 def _request(card: Card, contents: Sequence[str], selection: Selection, *more: int | str) -> str:
-    """What identifies showers that the model of `card` makes of the chosen showers of these contents, and of `more`."""
+    """Identifies the showers of a run: by the model of `card`, the files' `contents`, the `selection`, and `more`."""
     chosen = selection.split, selection.rule.by_file, selection.cut_gev, selection.geometry, selection.bad_event
     version = metadata.version("calopipe"), SCHEMA_VERSION
     return storage.fingerprint([version, card.fingerprint(), list(contents), chosen, more])
@@ -113,7 +112,7 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
 
 
 def _answered(events: Events, generator: Generator, outside: str) -> Events:
-    """The `events` that the model is to answer. InputError if it cannot, or is not to."""
+    """The `events` for which showers are made. InputError for labels that the model cannot answer, or is not to."""
     if outside == SKIP:
         inside = generator.inside(events.labels)
         if inside.any() and not inside.all():
@@ -127,7 +126,7 @@ def _answered(events: Events, generator: Generator, outside: str) -> Events:
 
 
 def _check_cut(card: Card, selection: Selection) -> None:
-    """The cut must be that of the training."""
+    """InputError unless the cut is that of the training."""
     trained = card.dataset["cut_gev"]
     if selection.cut_gev != trained:
         raise InputError(
@@ -136,9 +135,9 @@ def _check_cut(card: Card, selection: Selection) -> None:
 
 
 def _standing(output: Path, request: str) -> int | None:
-    """Number of showers in `output`, if it was made for `request`: then they are kept, and a line says so.
+    """The number of showers in `output` if it was made for `request`, else None. A line says that they are kept.
 
-    InputError if it is no file of generated showers.
+    InputError if `output` exists and is not a file of generated showers.
     """
     if not output.exists():
         return None

@@ -1,4 +1,4 @@
-"""Showers from a trained model, for labels that are given, a batch on each device at a time."""
+"""Showers from a trained model for given labels, a batch on each device at a time."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from training.models.library import Library
 from training.models.randomness import ShowerDraws
 from training.models.showers import NOISE, ShowerModel, within
 
-# Batches that are made at once, while those before them are used: most operations of a model leave a core idle, and
-# what accelerators make is written, and compressed, meanwhile.
+# So many batches are made at once, while earlier ones are used. Most operations of a model leave a core idle; and what
+# accelerators make is compressed and written at the same time.
 _AT_ONCE = 2
-_BATCH_OF_LIBRARY = 50  # by each processor at a time: few, so that all of them end at about the same time
+_BATCH_OF_LIBRARY = 50  # showers of each processor at a time: few, so that all processors end at about the same time
 _RANGED = {"energy_gev": ("energy", "GeV"), "theta_rad": ("theta", "rad"), PHI: ("phi", "rad")}  # labels, in words
-_BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, unless more are asked for: 516 of the reference's
+_BATCH_BYTES = 128 * 2**20  # of dense showers on a device, at most, if no batch is given: 516 of the reference's
 
 
 class Generator:
     """A trained model, ready to make showers, `batch` of them at a time on each device.
 
-    With 0 these are as many as are made fastest, but 128 MiB at most of a calorimeter with many cells.
-    `strategy` names the devices, as for a training: one-device, mirrored or tpu. With a `library`, the shared one of
-    `geant4/`, the showers are drawn by it, on all processors.
+    A `batch` of 0 is the fastest size, but at most 128 MiB of showers with many cells.
+    `strategy` names the devices, as for a training: one-device, mirrored or tpu. If the shared `library` of `geant4/`
+    is given, it draws the showers, on all processors.
     """
 
     def __init__(self, model: Path, batch: int = 0, strategy: str = "one-device", library: Path | None = None) -> None:
@@ -70,9 +70,9 @@ class Generator:
     def showers(self, labels: AllLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
         """Batches of showers with the `labels` by name, (N,) each; cells in units of 0.02 GeV.
 
-        With `ranges`, those of these indices alone, and no batch goes beyond a range. A shower is a function of the
-        model, the seed, its labels and its index; the batch changes float32 rounding, and nothing else. Labels
-        outside the range of the training are no error here: `require_inside`.
+        With `ranges`, only showers of these indices are made, and no batch goes beyond a range. A shower is a function
+        of the model, the seed, its labels and its index; the batch changes only float32 rounding. Labels outside the
+        range of the training are not an error here: see `require_inside`.
         """
         size = self.showers_at_a_time
         with ThreadPoolExecutor(self._at_once) as threads:
@@ -87,7 +87,7 @@ class Generator:
                 yield made.popleft().result()
 
     def _made(self, labels: AllLabels, seed: int, first: int) -> Showers:
-        """A batch on each device, the `first` shower's on the first one."""
+        """A batch on each device; the batch of the first device begins with the shower `first`."""
         cells = self._cells_of(labels, seed, first)
         if np.isnan(cells).any():
             row = int(np.argmax(np.isnan(cells).any(axis=(1, 2, 3))))
@@ -108,7 +108,7 @@ class Generator:
 
         def given(context: tf.distribute.ValueContext) -> tuple[Any, ...]:
             begin = self.batch * int(context.replica_id_in_sync_group)
-            rows = np.arange(begin, begin + self.batch)  # filled up at the end, so that the graph has one shape
+            rows = np.arange(begin, begin + self.batch)  # the last label fills it up: the graph has one shape
             batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in asked.items()}
             return batch, tf.constant(seed), tf.constant(first + begin, tf.int64)
 
@@ -120,11 +120,11 @@ class Generator:
         return self._strategy.run(self._of_replica, args=given)
 
     def cells(self, labels: Batch, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
-        """Cells (N, x, y, layer), in units of 0.02 GeV, of the showers `first` and after."""
+        """Cells (N, x, y, layer), in units of 0.02 GeV, of the shower `first` and those after it."""
         return self.model.generate(labels, ShowerDraws(seed, first))
 
     def require_inside(self, labels: AllLabels) -> None:
-        """Raise InputError where a label of the training is missing, or one, (N,) each, is outside its range."""
+        """Raise InputError if a label of the training is missing, or if values of `labels`, (N,) each, are outside."""
         self.require_kinds(labels)
         within = self._within(labels)
         outside = np.flatnonzero(~np.all([*within.values()], axis=0))
@@ -134,7 +134,7 @@ class Generator:
         name = next(name for name, inside in within.items() if not inside[first])
         (low, high), (label, unit) = self.card.valid_range[name], _RANGED[name]
         given, radians = labels[name][first], ""
-        if unit == "rad":  # which files have; options have degrees
+        if unit == "rad":  # files have rad, options have degrees
             radians = f" ({given:.4g}, {low:.4g} and {high:.4g} rad)"
             (given, low, high), unit = np.degrees([given, low, high]), "degrees"
         raise InputError(
@@ -144,7 +144,7 @@ class Generator:
         )
 
     def require_kinds(self, labels: AllLabels) -> None:
-        """Raise InputError unless the labels beside energy and angle are those of the training, and its particles."""
+        """Raise InputError unless the labels other than energy and angle, and the particles, are the training's."""
         known, more = self._known, _others(labels)
         if set(more) != set(known.names):
             here, there = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, known.names))
@@ -162,15 +162,15 @@ class Generator:
             )
 
     def inside(self, labels: AllLabels) -> npt.NDArray[np.bool_]:
-        """Which labels, (N,) each, the model knows; where one of the training is missing, `require_kinds` says so."""
+        """Which showers (N,) have all their `labels`, (N,) each, in the training's range. See also `require_kinds`."""
         return np.all([*self._within(labels).values()], axis=0)
 
     def _within(self, labels: AllLabels) -> dict[str, npt.NDArray[np.bool_]]:
-        """Of each label by name, (N,), which are of the training's particles, or in its range."""
+        """For each label by name, which of its values (N,) are in the training's range, or of its particles."""
         valid = self.card.valid_range
         return {name: np.asarray(within(name, labels[name], valid[name])) for name in labels if name in valid}
 
 
 def _others(labels: AllLabels) -> MoreLabels:
-    """Those beside energy and polar angle."""
+    """The labels other than energy and polar angle."""
     return {name: values for name, values in labels.items() if name in DATASETS}

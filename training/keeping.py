@@ -1,4 +1,4 @@
-"""The model that a training leaves: of its best checkpoint, at its end, or when it will not reach it."""
+"""The model of a training's best checkpoint: at the end of the training, or after it has ended early."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from training.run.history import entries_until
 
 
 def keep(dataset: Location, output: Path) -> Card:
-    """Make a model of the best checkpoint of the training on `dataset` that ended in `output` before its end.
+    """Make a model of the best checkpoint in `output` of a training on `dataset` that has ended early.
 
-    A model that is there is left as it is. InputError where no training began there, or on another dataset, or
-    where it left no whole checkpoint.
+    A model in `output` is left as it is. InputError: no training began there, it is on another dataset, or it left no
+    whole checkpoint.
     """
     noted = folder.training_in(output)
     if (card := folder.standing(output, noted["request"])) is not None:
@@ -57,13 +57,13 @@ def write_model(
 ) -> Card:
     """Write the model of the best of `checkpoints` into `output`, its card last; `steps` is how far training went.
 
-    `warm_start` is the fingerprint of the model that it began with. InputError where no whole checkpoint is left.
+    `warm_start` is the fingerprint of the model that the training began with. InputError: no whole checkpoint is left.
     """
     manifest, best = evaluator.manifest, checkpoints.best()
     if best is None:
         raise InputError(f"{output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
     history = entries_until(output, steps)
-    entry = next((entry for entry in history if entry["step"] == best.step), {})  # none within an epoch
+    entry = next((entry for entry in history if entry["step"] == best.step), {})  # {} for a step within an epoch
     evaluator.take_over(best.state)
     card = Card(
         request=request,
@@ -100,7 +100,7 @@ def write_model(
 
 @contextmanager
 def names_the_command(dataset: Location, output: Path, request: str) -> Iterator[None]:
-    """Where the training that `request` names ends too early, and left a checkpoint, say how that becomes a model."""
+    """If the training that `request` names ends early and has left a checkpoint, say how to make a model of it."""
     try:
         yield
     except TakenError:

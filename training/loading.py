@@ -11,7 +11,7 @@ from training.models.weights import load_weights
 
 
 def load(place: Path) -> tuple[Card, Model]:
-    """The card of the model in the folder `place`, and the model with its weights. It runs no code of the folder."""
+    """The card of the model in the folder `place`, and the model with its weights. No code of the folder is run."""
     card = folder.read_card(place)
     card.config.require_read(str(place))
     model = build(card.config, card.geometry, card.valid_range)

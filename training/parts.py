@@ -1,4 +1,4 @@
-"""Showers in parts, which a killed run keeps, and which several processes or hosts may divide among themselves."""
+"""Showers in parts. A killed run keeps its parts, and several processes or hosts can divide the parts among them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from calopipe.showers.writer import shower_writer, showers_a_chunk
 from training.asked.conditions import Layout
 from training.generator import Generator
 
-_PART_SHOWERS = 1000  # that are made again at most if a run is killed, but for what a batch holds more
+_PART_SHOWERS = 1000  # of a part, up to whole batches and chunks: a killed run has to make at most one part again
 
 
 @dataclass(frozen=True)
 class Share:
-    """What one of `count` processes that generate together makes: the one of this `number`, from 0."""
+    """The share of process `number`, from 0, of `count` processes that generate showers together."""
 
     number: int = 0
     count: int = 1
 
     @classmethod
     def parse(cls, text: str) -> Share:
-        """The share of "I/N". Raises InputError."""
+        """The share that "I/N" names. Raises InputError."""
         number, _, count = text.partition("/")
         if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
             raise InputError(f"--share is {text!r}, expected I/N: a process, from 0, of N")
@@ -40,10 +40,10 @@ class Share:
 
 
 class Parts:
-    """The `events` showers of a `request` as files of `folder`, each of which is made alone.
+    """The `events` showers of a `request` as files in `folder`; each file, a part, is made on its own.
 
-    A part is as many whole batches as make about a thousand showers, less what does not fill a chunk of the file, so
-    that parts can be joined chunk by chunk. Geometry, unit and layout are those of `like`.
+    A part has about a thousand showers: whole batches, without the showers that do not fill a chunk of the file. So
+    parts can be joined chunk by chunk. Geometry, unit and layout are those of `like`.
     """
 
     def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: Layout) -> None:
@@ -57,14 +57,14 @@ class Parts:
         }
 
     def make(self, share: Share, labels: AllLabels, seed: int) -> float:
-        """Make the parts of the `share` that are missing, by the `labels` (N,) of all showers; remove other requests'.
+        """Make the missing parts of the `share`, with the `labels` of all showers; remove parts of other requests.
 
         Returns how many showers were made a second, the tracing of the model included; 0 where nothing was missing.
         """
         began = time.monotonic()
         self.folder.mkdir(exist_ok=True)
         for other in self.folder.iterdir():
-            if self._request not in other.name:  # what others write stays, also in parts of another size
+            if self._request not in other.name:  # all parts of this request stay, also those of another size
                 storage.remove(other)
         own = list(self._parts)[share.number :: share.count]
         missing = {path: self._parts[path] for path in own if not path.exists()}
@@ -82,7 +82,7 @@ class Parts:
         return to_do / (time.monotonic() - began)
 
     def join(self, output: Path, attributes: Mapping[str, Any]) -> None:
-        """Write the file `output` of all parts, without compressing them again, and remove them."""
+        """Write all parts to the file `output`, without compressing them again, and remove the parts."""
         with shower_writer(output, self._like.geometry, attributes, self._like.deposits) as writer:
             for part in self._parts:
                 writer.append(part)

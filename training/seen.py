@@ -1,7 +1,7 @@
-"""Which events a model has seen, it or the models whose weights it began with: these cannot judge it.
+"""Which events a model has seen: events that a model has seen cannot judge it.
 
-A model has seen the events it was trained on and those its best epoch was chosen by. Their digests, 8 bytes each,
-are beside its weights.
+A model has seen the events that it was trained on, the events by which its best epoch was chosen, and those that the
+model whose weights it began with has seen. Their digests, 8 bytes each, are stored beside its weights.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from preprocessing.events import digests_in
 from preprocessing.manifest import Manifest
 from training.folder import SEEN, Card
 
-JUDGES = "test"  # the split that the verdict is on
+JUDGES = "test"  # the split for the verdict
 _LEARNT_FROM = ("train", "validation")
 
 
 def require_unseen(model: Path, card: Card, judges: Digests, name: str) -> Digests:
     """Sorted digests of the events that the model of `card` in the folder `model` has seen.
 
-    Raises InputError, which calls the model by `name`, if any of the events `judges` is among them, or it knows of
-    none.
+    Raises InputError, which calls the model `name`, if it has seen any of the events `judges`, or if its card does not
+    say what it has seen.
     """
     if SEEN not in card.files:
         raise InputError(f"{name}: does not say which events it was trained on; train it again")
@@ -40,9 +40,9 @@ def require_unseen(model: Path, card: Card, judges: Digests, name: str) -> Diges
 
 
 def seen_after(dataset: Location, manifest: Manifest, warm_start: Path | None, earlier: Card | None) -> Digests:
-    """What a model will have seen that is trained on `dataset`, from the weights in `warm_start`, if one is given.
+    """The digests of what a model has seen after a training on `dataset`, from the weights in `warm_start`, if given.
 
-    Raises InputError where the earlier model has seen test events.
+    Raises InputError if the earlier model has seen test events.
     """
     own = digests_in(dataset, manifest, _LEARNT_FROM)
     if warm_start is None or earlier is None:

@@ -1,1 +1,1 @@
-"""What a model is asked for: the commands that make showers, and their labels."""
+"""What a model is asked for: the command that makes showers, and the labels of the showers."""

@@ -18,7 +18,7 @@ from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
 from training.folder import model_folder, read_card
 
-_OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options of how they are read
+_OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options for reading the files
 
 
 def add_to(tasks: Any) -> None:
@@ -37,7 +37,7 @@ def add_to(tasks: Any) -> None:
 
 
 def _add_options(generate: argparse.ArgumentParser) -> None:
-    """How many showers are made, and how; and those that are asked for without files."""
+    """Add options: how many showers are made, and how; and the labels of showers that are made without files."""
     generate.add_argument("--per-event", type=int, default=1, metavar="N", help="showers for each event (default 1)")
     generate.add_argument("--seed", type=int, default=1, metavar="N", help="of the noise (default 1)")
     generate.add_argument(
@@ -84,7 +84,7 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
 
 
 def _perform(command: CommandParser, options: argparse.Namespace) -> None:
-    """Write what `options` ask for, of the model, to the output. InputError."""
+    """Write the showers that `options` ask for to the output. InputError."""
     if options.like is None:
         command.refuse(options, _OF_FILES, "goes with --like")
     if not options.output.endswith((".h5", ".hdf5")):
@@ -108,7 +108,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
 
 
 def _conditions(options: argparse.Namespace, model: Path, selection: Selection) -> Any:
-    """The showers that are asked for, by files or by the labels of one."""
+    """The showers that are asked for: those of files, or some that all have the same labels."""
     from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  TensorFlow
 
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}

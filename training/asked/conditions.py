@@ -1,4 +1,4 @@
-"""Which showers a model is asked for: those of the events of files, or of labels alone."""
+"""Which showers a model is asked for: with the labels of events in files, or with given labels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPTIONS = {"energy_gev": "--energy", "theta_rad": "--theta", PHI: "--phi", PART
 class Events:
     """Labels by name (`energy_gev`, `theta_rad`, and `MoreLabels`) and digests of events, (N,) each.
 
-    Digests are 0 of labels alone.
+    Digests are 0 for labels without cells.
     """
 
     labels: AllLabels
@@ -41,7 +41,7 @@ class Events:
         return len(self.digests)
 
     def repeated(self, times: int) -> Events:
-        """Each event so many times, one after the other."""
+        """The events, each so many `times` in a row."""
         return self[np.repeat(np.arange(len(self)), times)]
 
     def __getitem__(self, index: npt.NDArray[Any]) -> Events:
@@ -50,18 +50,18 @@ class Events:
 
 @dataclass(frozen=True)
 class Layout:
-    """How showers are stored: geometry and unit, and the dataset of the cells as of a `ShowerFile`."""
+    """How showers are stored: geometry and unit, and the `deposits` of a `ShowerFile`, the dataset of the cells."""
 
     geometry: Geometry
     deposits: str
 
 
 class Conditions:
-    """The events of the files `like` that a `selection` chooses, for one model or several that are asked alike.
+    """The events of the files `like` that a `selection` chooses, for one model, or for several with the same request.
 
-    The files are opened at once; the events are found when they are first needed, and only once. The dataset
-    `selection.memory` tells them from its receipts; of files that it does not hold all cells are read. Files that do
-    not state their geometry have that of a model, `beside`, if it is given and has as many cells. Raises InputError.
+    The files are opened now; the events are found when they are first needed, and only once. The receipts of the
+    dataset `selection.memory` say which they are; of files that it does not hold, all cells are read. Files that do not
+    state their geometry have the geometry `beside` of a model, if it is given and has as many cells. Raises InputError.
     """
 
     def __init__(self, like: Sequence[Location], selection: Selection, beside: Geometry | None = None) -> None:
@@ -70,7 +70,7 @@ class Conditions:
         self.contents = [file.sha256 for file in self.files]
 
     def layout(self, card: Card) -> Layout:
-        """That of the files. InputError: the model is of another detector; the unit of the cells may differ."""
+        """The layout of the files. InputError: the model is of another detector; only the unit of cells may differ."""
         file = self.files[0]
         if differs := file.geometry.difference(card.geometry):
             name, given, trained_on = differs
@@ -82,7 +82,7 @@ class Conditions:
 
     @cached_property
     def events(self) -> Events:
-        """InputError: there is none."""
+        """The events of the selection. InputError: there is none."""
         told = receipts_of(self.files, self.selection)
         chosen = [events or file.chosen(self.selection) for file, events in zip(self.files, told, strict=True)]
         parts = [
@@ -103,7 +103,7 @@ class Conditions:
 
 
 class LabelsAlone:
-    """Labels (N,) of showers that are in no file with cells: these are made in the layout and unit of the model."""
+    """Labels by name, (N,) each, without cells: their showers are made in the layout and unit of the model."""
 
     def __init__(self, labels: AllLabels) -> None:
         self.selection = Selection()
@@ -115,9 +115,10 @@ class LabelsAlone:
 
     @classmethod
     def one(cls, card: Card, showers: int, given: Mapping[str, float | None]) -> LabelsAlone:
-        """So many `showers` of the labels `given`, or of those that all showers of the training had.
+        """So many `showers` with the labels `given`; None is the label that all showers of the training had.
 
-        Energy in GeV, angles in degrees. InputError: a label of the model is missing, or it has none of one given.
+        Energy is in GeV, angles are in degrees. InputError: a label of the model is missing, or the model has no label
+        that is given.
         """
         require_least("--showers", showers, 1)
         labels = {}
@@ -136,7 +137,7 @@ class LabelsAlone:
 
 
 def conditions_of(like: Sequence[Location], selection: Selection, card: Card) -> Conditions | LabelsAlone:
-    """Those of the files `like`, of which all have cells, or none. InputError."""
+    """The conditions of the files `like`: all of them have cells, or none has. InputError."""
     alone = [labels for labels in map(_labels_alone, like) if labels is not None]
     if len(alone) < len(like):
         return Conditions(like, selection, card.geometry)
@@ -148,7 +149,7 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
 
 
 def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
-    """The labels (N,) of a file without cells. None of one that has cells, or no labels. InputError, BadFileError."""
+    """The labels (N,) of a file without cells; None if it has cells, or no labels. InputError, BadFileError."""
     with opened_file(path) as file:
         datasets = read_labels_alone({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
     if datasets is None:

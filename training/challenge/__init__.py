@@ -1,1 +1,1 @@
-"""CaloChallenge's numbers that training makes: classifiers, and times of generation."""
+"""CaloChallenge's numbers that need a model: results of classifiers, and times of generation."""

@@ -36,12 +36,12 @@ from training.loading import load
 from training.models.classifier import LEVELS, ClassifierConfig
 from training.models.classifier.model import Discriminator
 
-# As published: trained on, watched (the best epoch, and the calibration), and judged by.
+# As published: for the training, for the choice of the epoch and the calibration, and for the result.
 FRACTIONS = {"train": 0.6, "validation": 0.2, "test": 0.2}
-_LEAST = 20  # showers of each set
-_CLIPPED = 1e-6  # of the calibrated probabilities, as published
+_LEAST = 20  # showers of each set, at the least
+_CLIPPED = 1e-6  # calibrated probabilities are kept so far from 0 and 1, as published
 _BATCH = 1_000
-_AT_ONCE = 200  # showers of each set: 5 MB of dataset 2's
+_AT_ONCE = 200  # showers of each set in memory: 5 MB of dataset 2's
 
 
 def discriminate(
@@ -55,12 +55,12 @@ def discriminate(
 ) -> dict[str, Any]:
     """Train a classifier of each of `levels` ("low", "high"; all that the cells allow) and write `output`, a JSON file.
 
-    As many showers of the `selection` of `reference` as of `candidate` take part, in their order; the cut is zero.
-    `settings` are those of `ClassifierConfig`; a batch is at most all showers of the training. AUC and JSD are of a
-    fifth of the showers that decided nothing. JSD is the Jensen-Shannon divergence in bits that the calibrated
-    classifier shows, one less its cross-entropy. A result of the same files and settings that is there is kept.
-    The work is done in a hidden folder beside `output`, where a training that was stopped goes on.
-    InputError: files that cannot be read or compared, too few showers.
+    As many showers of `reference` (of its `selection`) as of `candidate` take part, in their order; the cut is zero.
+    `settings` are those of `ClassifierConfig`; a batch is at most all showers of the training. AUC and JSD are measured
+    on a fifth of the showers, which had no part in training, choice of epoch or calibration. JSD is the Jensen-Shannon
+    divergence in bits that the calibrated classifier shows: 1 minus its cross-entropy. An earlier result of the same
+    files and settings is kept. The work is done in a hidden folder beside `output`; a training that was stopped goes
+    on there. InputError: files cannot be read or compared, or there are too few showers.
     """
     chosen = selection or Selection()
     references, candidates = open_all(reference, chosen), open_all(candidate, replace(chosen, split="all"))
@@ -98,7 +98,7 @@ def discriminate(
 
 
 def _trained(work: Path, configs: Mapping[str, ClassifierConfig]) -> dict[str, Any]:
-    """Train a classifier of each level on the files in `work`; how good they are."""
+    """Train a classifier of each level on the files in `work`; returns how good they are."""
     rule = SplitRule(tuple((split, f"{split}.h5") for split in FRACTIONS))
     inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
     manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
@@ -113,14 +113,14 @@ def _trained(work: Path, configs: Mapping[str, ClassifierConfig]) -> dict[str, A
 def _merged(
     references: Sequence[ShowerFile], candidates: Sequence[ShowerFile], work: Path, selection: Selection, *, seed: int
 ) -> int:
-    """Write a file of each part in which the sets alternate, Monte Carlo's first; showers of each set in all."""
+    """Write a file of each split, in which the sets alternate, Monte Carlo's first; returns the showers of each set."""
     masks = [file.chosen(selection)[0] for file in references]
     showers = min(sum(int(mask.sum()) for mask in masks), sum(file.events for file in candidates))
     if showers < _LEAST:
         raise InputError(f"--reference and --candidate share {showers} showers, a classifier needs {_LEAST} of each")
     counts = [int(showers * share) for share in list(FRACTIONS.values())[:-1]]
     ends = np.repeat(np.arange(len(FRACTIONS)), [*counts, showers - sum(counts)])
-    parts = np.random.default_rng(seed).permuted(ends)  # of both sets: pairs of one energy stay together
+    parts = np.random.default_rng(seed).permuted(ends)  # the same for both sets: pairs of one energy stay together
     everything = [np.ones(file.events, np.bool_) for file in candidates]
     with ExitStack() as stack:
         writers = [

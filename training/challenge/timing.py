@@ -19,14 +19,14 @@ from training.asked.conditions import Conditions, LabelsAlone
 from training.generator import Generator
 from training.models.precision import processor
 
-_BATCHES = {1: 30, 100: 3, 10_000: 1}  # and how often each is timed
+_BATCHES = {1: 30, 100: 3, 10_000: 1}  # sizes of batches, and how often each is timed
 
 
 def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: Path) -> dict[str, Any]:
     """Write to `output`, a JSON file, the median time of a shower in ms for each batch, on one device.
 
-    The labels are those of the `conditions`, again and again. Start, tracing, reading and writing are left out. A batch
-    is made at once: 10,000 showers of 65,025 cells are 2.6 GB. A file of this model and device is left as it is.
+    The labels are those of the `conditions`, repeated. Start, tracing, reading and writing are not timed. A batch is
+    made at once: 10,000 showers of 65,025 cells are 2.6 GB. A file of this model and device is left as it is.
     """
     batches = {batch: Generator(model, batch) for batch in _BATCHES}
     device = _device()
@@ -47,7 +47,7 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
 def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats: int) -> float:
     labels = {name: np.resize(label, generator.batch) for name, label in conditions.events.labels.items()}
     seconds = []
-    for repeat in range(repeats + 1):  # the first traces
+    for repeat in range(repeats + 1):  # the first one traces, and is not timed
         began = time.perf_counter()
         for _ in generator.showers(labels, seed=repeat):
             pass

@@ -1,4 +1,4 @@
-"""What the replicas of a training exchange in a step: each function is called on all of them, and is one collective."""
+"""What the replicas of a training exchange in a step. The functions are collectives: all replicas call them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from training.models.base import Model
 
 def total_over_replicas(value: tf.Tensor) -> tf.Tensor:
     """The sum of a tensor over the replicas."""
-    here = tf.identity(value)  # on the replica's device, which the reduction asks for
+    here = tf.identity(value)  # the reduction needs it on the replica's device
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
 
 
@@ -29,7 +29,7 @@ def summed(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
 def shared(
     gradients: list[tf.Tensor], scalars: list[tf.Tensor], networks: Sequence[keras.Model]
 ) -> tuple[list[tf.Tensor], tf.Tensor]:
-    """Sums of `gradients`, and of `scalars` as a vector; gives all replicas the mean of the `networks`' statistics."""
+    """Sums of `gradients`, and of `scalars` as a vector. Sets the `networks`' statistics to the mean over replicas."""
     replicas = tf.distribute.get_replica_context().num_replicas_in_sync
     if replicas == 1:
         return gradients, tf.stack(scalars)
@@ -45,18 +45,17 @@ def shared(
 def statistics(network: keras.Model) -> list[keras.Variable]:
     """What a forward pass of `network` may change, such as the moving means of its batch normalisation.
 
-    Weights that are frozen are none, nor are the numbers of the layers that hold them. Whole numbers, such as the state
-    of a random generator, have no mean over replicas and are left out.
+    Frozen weights are left out, and so are all numbers of frozen layers. Whole numbers, such as the state of a random
+    generator, have no mean over replicas and are left out too.
     """
     held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
     return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]
 
 
 def averaged(model: Model) -> list[keras.Variable]:
-    """What the config's `average` averages: of the networks that the model names, the trained weights and `statistics`.
-
-    Statistics belong to the weights that the network had when it made them, so both are averaged alike (Cai et al.,
-    arXiv 2101.08482).
+    """What the config's `average` averages: the trained weights and the `statistics` of the networks that the model
+    names in `averaged`. Statistics belong to the weights that made them, so both are averaged alike (Cai et al., arXiv
+    2101.08482).
     """
     networks = [model.networks[name] for name in model.averaged]
     return [variable for network in networks for variable in (*network.trainable_variables, *statistics(network))]

@@ -1,4 +1,4 @@
-"""How the learning rate goes with the steps of a training."""
+"""How the learning rate depends on the step of a training."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from training.models.config import FitConfig
 
-_END = 0.01  # what the falling schedules end at, as a share of the full learning rate
+_END = 0.01  # the end of the falling schedules, as a share of the full learning rate
 
 
 def learning_rate(
@@ -20,9 +20,9 @@ def learning_rate(
     steps_an_epoch: int,
     warm_up_steps: int = 0,
 ) -> tf.Tensor:
-    """The rate of `config`, a scalar of float32, of the step after so many of `total_steps` that are `done`.
+    """The learning rate of `config` for the next step, a float32 scalar, after `done` of `total_steps` steps.
 
-    A step is of `global_batch` showers. The rate rises over `warm_up_steps` at least, whatever the config says.
+    A step is of `global_batch` showers. The rate rises over at least `warm_up_steps`, whatever the config says.
     """
     full = config.learning_rate * (global_batch / config.linear_scaling if config.linear_scaling else 1.0)
     warm_up = max(round(config.warm_up_epochs * steps_an_epoch), warm_up_steps)

@@ -27,22 +27,22 @@ from training.models.weights import load_weights
 
 State = dict[str, npt.NDArray[Any]]
 
-# Showers of the train split, evenly spread, that a model's constants are computed from, and how many at a time.
+# A model's constants are computed from at most so many showers, evenly spread over the train split, in such batches.
 _ADAPTED_TO, _ADAPTED_AT_ONCE = 20_000, 256
-# Steps in which the learning rate rises after a warm start, or a quarter of the training if that is less: the first
-# update of a new optimizer is up to three times the rate on every weight, and would undo what was learnt.
+# After a warm start the learning rate rises over so many steps, or over a quarter of the training if that is less. The
+# first update of a new optimizer is up to three times the rate on every weight, and would undo what was learnt.
 _WARM_UP_STEPS = 500
-_TRACED = 10  # steps
+_TRACED = 10  # steps in a trace
 
 
 class Engine:
-    """A model under a strategy, one optimizer a network, and the step that trains them.
+    """A model under a strategy, one optimizer for each network, and the step that trains them.
 
-    A step has one collective a phase, for the gradients. The last phase's also carries the losses of all, and the batch
-    normalisation's statistics, so that all replicas have their average and a checkpoint of one is a checkpoint of all.
-    It begins with the weights of the model in the folder `warm_start`, if one is given. `compiled` overrides where XLA
-    compiles forward and backward. AutoGraph, which takes a quarter of the tracing, is off: a model has no `if` or `for`
-    over values of the graph.
+    A step has one collective for each phase, which sums gradients. The collective of the last phase also sums the
+    losses of all phases and averages the batch normalisation's statistics. So a checkpoint of one replica is a
+    checkpoint of all. The model begins with the weights in the folder `warm_start`, if one is given. `compiled`
+    overrides whether XLA compiles forward and backward pass. AutoGraph, which takes a quarter of the tracing time, is
+    off: a model has no `if` or `for` over values of the graph.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Engine:
             steps_an_epoch=self.steps_an_epoch,
             warm_up_steps=min(_WARM_UP_STEPS, self.last_step // 4) if warm_start else 0,
         )  # fmt: skip
-        self._rate_of_step = tf.zeros([])  # in the graph that is traced; that of the last replica, as all are equal
+        self._rate_of_step = tf.zeros([])  # a tensor of the graph that is traced; all replicas have the same rate
         warn_of_slow(config.precision)
         keras.utils.clear_session()  # layers are numbered from the first again, so that equal models are equal files
         with strategy.scope():
@@ -87,7 +87,7 @@ class Engine:
         )
         if warm_start is not None:
             load_weights(warm_start, self.model.networks)
-        with strategy.scope():  # of what the model begins with
+        with strategy.scope():  # averages begin with what the model begins with
             begun = averaged(self.model) if config.average else []
             self._average = [tf.Variable(variable.value, trainable=False) for variable in begun]
 
@@ -99,7 +99,7 @@ class Engine:
 
     @property
     def step(self) -> int:
-        """Optimisation steps done."""
+        """How many optimisation steps are done."""
         return int(self._step.numpy())
 
     def batches(self) -> Any:
@@ -119,9 +119,9 @@ class Engine:
         return self.strategy.distribute_datasets_from_function(of_worker)
 
     def run(self, batches: Any, steps: int, *, stop: bool = False) -> tuple[npt.NDArray[np.float32], bool]:
-        """Do `steps` steps on what the iterator `batches` gives, all in the graph.
+        """Do `steps` steps on batches from the iterator `batches`, all in the graph.
 
-        The losses of the last step, to be named by `table`, and whether any worker said `stop`.
+        Returns the losses of the last step, which `table` names, and whether any worker said `stop`.
         """
         answer = self._run(batches, tf.constant(steps), tf.constant(float(stop))).numpy()
         self.has_run = True
@@ -134,21 +134,21 @@ class Engine:
         return {phase.name: with_total(rows[phase.name], phase.weights) for phase in self.model.phases}
 
     def take_sums(self) -> npt.NDArray[np.float32]:
-        """The losses summed over the steps since this was last asked."""
+        """The losses summed over the steps since the last call; begins new sums."""
         sums = self._sums.numpy().copy()
         self._sums.assign(tf.zeros_like(sums))
         return sums
 
     def learning_rate(self) -> float:
-        """The rate of the coming step."""
+        """The learning rate of the next step."""
         return float(self._rate(self._step))
 
     def state(self) -> State:
-        """All that a training needs to be resumed: a copy of every variable, by name."""
+        """A copy of every variable, by name: all that is needed to resume the training."""
         return {name: variable.numpy().copy() for name, variable in self._variables().items()}
 
     def restore(self, state: Mapping[str, npt.NDArray[Any]], origin: str) -> None:
-        """Take over what `state` gave. InputError, naming `origin`, where it is of another model."""
+        """Set all variables to `state`. InputError, which names `origin`: the state is of another model."""
         variables = self._variables()
         shapes = {name: tuple(variable.shape) for name, variable in variables.items()}
         if shapes != {name: value.shape for name, value in state.items()}:
@@ -157,12 +157,12 @@ class Engine:
             variable.assign(state[name])
 
     def trace(self, board: Path | None) -> None:
-        """Leave TensorFlow's trace of ten steps in `board`, the log folder of TensorBoard, and undo the steps.
+        """Write TensorFlow's trace of ten steps to `board`, the log folder of TensorBoard, and undo the steps.
 
-        All workers do the steps; those without a `board` leave nothing.
+        All workers do the steps; workers without a `board` write nothing.
         """
         before, batches = self.state(), iter(self.batches())
-        self.run(batches, 1)  # builds the graph and compiles, which is no part of a step
+        self.run(batches, 1)  # builds and compiles the graph, which is not part of a step
         with tf.profiler.experimental.Profile(str(board)) if board else nullcontext():
             self.run(batches, _TRACED)
         self.restore(before, "the state before")
@@ -178,9 +178,9 @@ class Engine:
         return variables
 
     def _optimizer(self, network: str) -> keras.optimizers.Optimizer:
-        # one rate for all updates of a step: a schedule is traced anew for every weight
+        # one tensor is the rate of all updates of a step: a schedule would be traced anew for every weight
         optimizer = self.model.optimizer(network, lambda: self._rate_of_step, self.showers)
-        # Gradients come to it summed, in one collective that the engine packs; Keras would sum them again.
+        # The engine sums the gradients, in one collective; Keras would sum them again.
         optimizer._all_reduce_sum_gradients = lambda pairs: pairs
         if self.config.precision == "float16":
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer)
@@ -194,30 +194,30 @@ class Engine:
         return tf.while_loop(lambda done, _: done < steps, step, (0, tf.zeros([self._reported + 1])))[1]
 
     def step_on(self, batch: Any, stop: tf.Tensor) -> tf.Tensor:
-        """One step on the batches of all replicas, in the graph: what `replica_step` gives."""
+        """One step on the batches of all replicas, in the graph; returns what `replica_step` returns."""
         per_replica = self.strategy.run(self.replica_step, args=(batch, stop))
         return self.strategy.experimental_local_results(per_replica)[0]
 
     def replica_step(self, batch: Mapping[str, tf.Tensor], stop: tf.Tensor) -> tf.Tensor:
-        """All phases on one replica: the mean losses over all replicas, and the sum of their `stop`, in one vector.
+        """Do all phases on one replica. Returns one vector: the mean losses over all replicas, and the sum of `stop`.
 
-        Losses are divided by the global batch, so that sums over replicas are means.
+        Losses are divided by the global batch, so their sums over replicas are means.
         """
         view, key = self.view_of(batch)
         with tf.name_scope("optimizer"):
             self._rate_of_step = self._rate(self._step)
-        trained = [self.model.networks[name] for name in self.optimizers]  # others' weights are constants
+        trained = [self.model.networks[name] for name in self.optimizers]  # the weights of others do not change
         reported: list[tf.Tensor] = []
         for number, phase in enumerate(self.model.phases, 1):
             losses, gradients = self.gradients[phase.name](view, key)
             weights = self.model.networks[phase.network].trainable_variables
-            # a weight that the losses do not depend on has no gradient, and is left as it is
+            # a weight on which no loss depends has no gradient, and is left as it is
             reached = [weight for weight, gradient in zip(weights, gradients, strict=True) if gradient is not None]
             gradients = [gradient for gradient in gradients if gradient is not None]
             reported += [tf.cast(loss, tf.float32) for loss in losses]
             if number < len(self.model.phases):
                 gradients = summed(gradients)
-            else:  # no forward pass follows, which would change statistics
+            else:  # no forward pass, which would change statistics, follows in this step
                 gradients, losses_and_stop = shared(gradients, [*reported, stop], trained)
             with tf.name_scope("optimizer"):
                 self.optimizers[phase.network].apply(gradients, reached)
@@ -228,7 +228,7 @@ class Engine:
         return losses_and_stop
 
     def view_of(self, batch: Mapping[str, tf.Tensor]) -> tuple[dict[str, tf.Tensor], tf.Tensor]:
-        """What the phases of this step share on one replica, and the key of its random numbers."""
+        """What the phases of this step share on one replica, and the key of the replica's random numbers."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         key = Draws.of(self.config.seed, self._step, replica).key
         step = tf.convert_to_tensor(self._step)
@@ -242,16 +242,16 @@ class Engine:
     def _backward(
         self, phase: Phase, view: Mapping[str, tf.Tensor], key: tf.Tensor
     ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-        """The losses of `phase` that are reported, and the gradients of the network that it trains."""
-        scaled = self.optimizers[phase.network].scale_loss  # in float16; others leave it as it is
+        """The losses of `phase` that are reported, and the gradients for the network that the phase trains."""
+        scaled = self.optimizers[phase.network].scale_loss  # scales in float16 only
         return gradients_of(self.model, phase, view, Draws(key), showers=self.global_batch, scaled=scaled)
 
     def _update_averages(self) -> None:
-        """Let the averages of weights follow the step."""
+        """Update the averages of weights after a step."""
         if not self._average:
             return
         step = tf.cast(self._step, tf.float32)
-        # weights of the beginning would last in the average of a short training
+        # with less decay at first: in a short training, the initial weights would remain in the average
         decay = tf.minimum(self.config.average, (1.0 + step) / (10.0 + step))
         for average, variable in zip(self._average, averaged(self.model), strict=True):
             average.assign_sub(tf.cast(1.0 - decay, average.dtype) * (average - variable.value))
@@ -266,10 +266,10 @@ def gradients_of(
     showers: int,
     scaled: Callable[[tf.Tensor], tf.Tensor] = tf.identity,
 ) -> tuple[list[tf.Tensor], list[tf.Tensor]]:
-    """The losses of `phase`, one a weight of it, divided by `showers`, and the gradients of the network that it trains.
+    """The losses of `phase` in `phase.weights`, divided by `showers`; and the gradients for the network that it trains.
 
-    They are of the weighted sum, `scaled`, of the losses that have a weight. Of a weight of the network that these do
-    not depend on the gradient is None.
+    The gradients are of the weighted sum, `scaled`, of the losses whose weight is not 0. The gradient of a network's
+    weight is None if this sum does not depend on it.
     """
     variables = [variable.value for variable in model.networks[phase.network].trainable_variables]
     draws = draws.fold(phase.name)
@@ -285,5 +285,5 @@ def gradients_of(
 
 
 def with_total(losses: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """`losses` by name after their weighted `total`."""
+    """The weighted `total` of the `losses`, followed by the `losses`, by name."""
     return {"total": sum(weight * losses[name] for name, weight in weights.items()), **losses}

@@ -1,4 +1,4 @@
-"""Where a training runs: distribution strategies by name, what the devices make of a model, and the workers."""
+"""Where a training runs: distribution strategies by name, whether XLA compiles for their devices, and the workers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from training.nodes.workers import Cluster
 def make_strategy(name: str, cluster: Cluster | None = None) -> tf.distribute.Strategy:
     """The strategy called `name`, one of `training.models.config.STRATEGIES`.
 
-    `mirrored` takes all GPUs of this machine (its CPUs without one), `multi-worker` those of all hosts of `cluster`,
-    `tpu` the chips of this machine: TensorFlow reads the dataset where the chips are, and another machine does not see
-    its files. Raises InputError where there is no such thing.
+    `mirrored` takes all GPUs of this machine (its CPUs if it has no GPU), `multi-worker` the GPUs of all hosts of
+    `cluster`. `tpu` takes the chips of this machine only: TensorFlow reads the dataset where the chips are, and another
+    machine does not see its files. Raises InputError where the devices or workers are missing.
     """
     gpus = tf.config.list_physical_devices("GPU")
     if name == "one-device":
@@ -51,22 +51,22 @@ def computes_on_processors(strategy: tf.distribute.Strategy) -> bool:
 
 
 def compiled_by_xla(strategy: tf.distribute.Strategy) -> bool:
-    """Whether forward and backward pass are compiled by XLA: on GPUs. A TPU compiles the whole step.
+    """Whether XLA compiles forward and backward pass: on GPUs. A TPU compiles the whole step.
 
-    Not on CPUs, where XLA's 3-D convolutions are tens of times slower than oneDNN's.
+    On CPUs it does not: there XLA's 3-D convolutions are tens of times slower than oneDNN's.
     """
     return not isinstance(strategy, tf.distribute.TPUStrategy) and "GPU" in strategy.extended.worker_devices[0]
 
 
 def perhaps_compiled(function: Callable[..., Any], compiled: bool) -> Callable[..., Any]:
-    """`function`, by XLA if it is to be `compiled`."""
+    """`function`, which XLA compiles if `compiled` is true."""
     return tf.function(function, jit_compile=True, autograph=False) if compiled else function
 
 
 class Team:
-    """The workers of `cluster` under `strategy`, or this process, which is `alone`. The `chief` writes and decides.
+    """The workers of `cluster` under `strategy`; without a cluster, this process, which is `alone`.
 
-    `total`, `agree` and `wait` are collectives: all workers call them, in one order.
+    The `chief` writes and decides. `total`, `agree` and `wait` are collectives: all workers call them, in one order.
     """
 
     def __init__(self, strategy: tf.distribute.Strategy, cluster: Cluster | None = None) -> None:
@@ -76,15 +76,15 @@ class Team:
         self._total = tf.function(lambda value: strategy.run(total_over_replicas, args=(value,)), autograph=False)
 
     def total(self, value: float) -> float:
-        """The sum of `value` over all replicas, those of one worker giving the same."""
+        """The sum of `value` over all replicas; all replicas of a worker have the same value."""
         totals = self.strategy.experimental_local_results(self._total(tf.constant(float(value))))
         return float(totals[0].numpy())
 
     def agree(self, said: bool) -> bool:
-        """Whether any worker `said` so."""
+        """Whether any worker `said` yes."""
         return said if self.alone else self.total(said) > 0
 
     def wait(self) -> None:
-        """Return once all workers are here."""
+        """Return once all workers have called this."""
         if not self.alone:
             self.total(0.0)

@@ -1,1 +1,1 @@
-"""What a training takes before it is begun: time, memory, money. `docs/scaling.md` has the model and its check."""
+"""Estimates of what a training will need: time, memory, money. `docs/scaling.md` has the formula and its check."""

@@ -16,7 +16,7 @@ BUILT_IN = Path(__file__).with_name("catalogue.toml")
 
 @dataclass(frozen=True)
 class Peak:
-    """The device's own limit in each precision, in TFLOP/s; None where it has no faster form than float32."""
+    """The device's peak rate in each precision, in TFLOP/s; None where it is no faster than float32."""
 
     float32: float
     tf32: float | None = None
@@ -29,7 +29,7 @@ class Peak:
 
 @dataclass(frozen=True)
 class Link:
-    """Between devices: `alpha_s` seconds a message, and bytes, in GB/s one way."""
+    """The link between devices: `alpha_s` seconds for each message, and its bandwidth one way, in GB/s."""
 
     alpha_s: float
     gb_a_second: float
@@ -37,7 +37,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Price:
-    """Dollars an hour and device; None where none is known."""
+    """Dollars for an hour of a device; None where no price is known."""
 
     on_demand: float | None = None
     spot: float | None = None
@@ -45,9 +45,9 @@ class Price:
 
 @dataclass(frozen=True)
 class Rate:
-    """What the device achieved: `tflops` of the plain operations of `model`, and `step_s` more for each step.
+    """What the device achieved: `tflops` for the plain operations of `model`, and `step_s` more for each step.
 
-    `spread` are the least and the most of the seconds, over those that follow from it.
+    `spread` are the least and the most seconds that may be needed, over the seconds that follow from this rate.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Rate:
 
 @dataclass(frozen=True)
 class Kind:
-    """A device; `start_s` are seconds from the command to the second step: least, likely and most."""
+    """A device. `start_s` are the seconds from the command to the second step: least, likely and most."""
 
     platform: Literal["cpu", "gpu", "tpu"]
     devices_a_host: int
@@ -77,7 +77,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Catalogue:
-    """Devices by name; the input pipeline of a host gives `input_showers_a_second`."""
+    """Devices by name. The input pipeline of a host reads `input_showers_a_second`."""
 
     date: date
     input_showers_a_second: float
@@ -94,19 +94,19 @@ class Catalogue:
 
 
 def load_catalogue(path: Path | None = None) -> Catalogue:
-    """The catalogue in the file at `path`, or the built-in one. InputError names the file and the field."""
+    """The catalogue in the file `path`, or the built-in catalogue. InputError names the file and the field."""
     place = path or BUILT_IN
     try:
         catalogue: Catalogue = _made(Catalogue, tomllib.loads(place.read_text()), "")
     except FileNotFoundError:
         raise InputError(f"--catalogue {place}: no such file; check the name") from None
-    except ValueError as error:  # of the syntax, of the encoding, or _made's
+    except ValueError as error:  # wrong syntax or encoding, or an error of _made
         raise InputError(f"{place}: {error}; copy {BUILT_IN.name} and change its numbers") from None
     return catalogue
 
 
 def _made(kind: Any, value: Any, name: str) -> Any:
-    """`value`, found in the file under `name`, as a `kind`. ValueError names what is not as it must be."""
+    """`value`, which the file has under `name`, as a `kind`. ValueError names what is wrong."""
     origin, inner = get_origin(kind), get_args(kind)
     if is_dataclass(kind) or origin is dict:
         if not isinstance(value, dict):

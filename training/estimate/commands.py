@@ -1,4 +1,4 @@
-"""The command that prints what a training takes, a row for each kind of device."""
+"""The command that prints what a training will need, a row for each kind of device."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _time(spread: Spread) -> str:
 
 
 def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
-    """The likely value, and least and most of it in brackets."""
+    """The likely value, and the least and the most in brackets."""
     if spread is None:
         return "unknown"
     least, likely, most = (_figures(value * factor) for value in (spread.least, spread.likely, spread.most))
@@ -102,5 +102,5 @@ def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
 
 
 def _figures(value: float) -> str:
-    """Three figures, or all before the point."""
+    """`value` with three significant figures, or all before the point if there are more."""
     return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

@@ -1,12 +1,12 @@
-"""Time, memory and cost of a training on devices of a catalogue, each with its range.
+"""Time, memory and cost of a training on devices of a catalogue, each with a range.
 
 A step on n devices takes
 
     T(n) = max(T_compute + sum over collectives of [2 (n - 1) alpha + 2 (n - 1) / n S / B], T_input),
 
-a ring all-reduce of S bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117). Where devices share hosts
-there are two rings, one of a host's devices and one of the hosts, each with its own alpha and B. Nothing overlaps:
-collectives block in `training.engine.step`. `docs/scaling.md` compares it with the published figures.
+with a ring all-reduce of S bytes (Patarasuk and Yuan, J. Parallel Distrib. Comput. 69 (2009) 117). Where hosts have
+several devices there are two rings, of a host's devices and of the hosts, each with its own alpha and B. Nothing
+overlaps: collectives block in `training.engine.step`. `docs/scaling.md` compares T(n) with published figures.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from training.estimate.catalogue import Catalogue, Kind
 from training.models.config import FitConfig
 
 _CASES = range(3)  # least, likely, most
-_ALPHA = (0.5, 1.0, 2.0)  # of the interconnect's, which is fitted on one cluster
+_ALPHA = (0.5, 1.0, 2.0)  # factors on the interconnect's alpha, which was fitted on one cluster
 _EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluation`
-_TRANSFER = 1.5  # beyond the rates that other kinds achieve
-_KEPT = (0.5, 1.0, 2.0)  # of the activations: XLA makes some again, an allocator leaves gaps
+_TRANSFER = 1.5  # the factor by which a rate may lie outside of the rates that other kinds achieve
+_KEPT = (0.5, 1.0, 2.0)  # factors on the activations: XLA computes some again, an allocator leaves gaps
 _RUNTIME_GB = (0.5, 1.0, 1.5)  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1
 _DISK_BYTES_A_SECOND = 200e6  # a checkpoint, written and hashed
 
@@ -33,11 +33,11 @@ _DISK_BYTES_A_SECOND = 200e6  # a checkpoint, written and hashed
 class Work:
     """One step of `model` on one replica of `batch` showers, in `precision`.
 
-    `flop` counts a shower's operations in products and convolutions, in the plain forms of the layers, two a
-    multiplication with its addition. `evaluation_cost` is the time of evaluating a shower over that of training on one.
-    `collectives` are the bytes that each exchange between replicas carries. `state` are the bytes of a checkpoint,
-    `gradients` those of the phase that has most of them, `activations` those kept between forward and backward pass of
-    the phase that keeps most.
+    `flop` counts the operations for a shower in products and convolutions, in the plain forms of the layers; a
+    multiplication with its addition counts as two. `evaluation_cost` is the time to evaluate a shower over the time to
+    train on one. The others are bytes: `collectives`, of each exchange between replicas; `state`, of a checkpoint;
+    `gradients`, of the phase with most of them; `activations`, kept between forward and backward pass of the phase that
+    keeps most.
     """
 
     model: str
@@ -66,7 +66,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds of one case: for a shower in training, and beside them for each step."""
+    """Seconds in one case: for each shower of the training, and in addition for each step."""
 
     shower_s: float
     step_s: float
@@ -74,10 +74,10 @@ class Pace:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Of a training on `devices` of `kind`: dollars are None where the catalogue has no price.
+    """The estimate for a training on `devices` of `kind`. Dollars are None where the catalogue has no price.
 
-    `basis` says what the rate is from: a rate of this kind and model that was published or measured, those of other
-    kinds for the model, or bounds alone.
+    `basis` says where the rate comes from: a published or measured rate of this kind for the model, rates of other
+    kinds for the model, or only bounds.
     """
 
     kind: str
@@ -92,7 +92,7 @@ class Estimate:
 
 
 def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: float = 1.0) -> float:
-    """Seconds of the collectives of a step, of `sizes` bytes; `alpha` multiplies the interconnect's."""
+    """Seconds of the collectives of a step, of `sizes` bytes; `alpha` is a factor on the interconnect's alpha."""
     total = 0.0
     rings = ((kind.local, min(devices, kind.devices_a_host)), (kind.network, -(-devices // kind.devices_a_host)))
     for link, n in rings:
@@ -102,14 +102,14 @@ def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: fl
 
 
 def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: float = 1.0) -> float:
-    """Seconds of a step; a host's input pipeline gives `input_rate` showers a second."""
+    """Seconds of a step; a host's input pipeline reads `input_rate` showers a second."""
     computed = work.batch * pace.shower_s + pace.step_s
     read = work.batch * min(devices, kind.devices_a_host) / input_rate
     return max(computed + exchange_seconds(work.collectives, kind, devices, alpha), read)
 
 
 def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str]:
-    """The pace in each case, the fastest first, and the basis of it."""
+    """The pace in each case, the fastest first, and its basis."""
     if rate := kind.rate_of(work.model, work.precision):
         shower_s = work.flop / (1e12 * rate.tflops)
         factors = (rate.spread[0], 1.0, rate.spread[1])
@@ -124,7 +124,7 @@ def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
-    """What kinds of the platform achieve of their peaks for the model, by precision."""
+    """The shares of their peak rates that kinds of the same platform achieve for the model, by precision."""
     shares: dict[str, list[float]] = {}
     for other in catalogue.kind.values():
         for rate in other.rate if other.platform == kind.platform else ():
@@ -134,9 +134,10 @@ def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[floa
 
 
 def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[float]:
-    """Seconds a shower where `kind` achieves such shares of its peak.
+    """Seconds a shower, in each case, if `kind` achieves such shares of its peak.
 
-    A shorter precision that nobody has a rate for may gain what its peak promises, or nothing: memory limits too.
+    A shorter precision for which no kind has a rate may be as fast as its peak promises, or no faster than float32:
+    memory also limits it.
     """
     peak, alike = kind.peak.of(work.precision), shares.get(work.precision)
     if alike:
@@ -150,7 +151,7 @@ def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[f
 
 
 def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
-    """Seconds that a processor takes for a shower, the slowest of the catalogue's, for this model if it has a rate."""
+    """Seconds for a shower on the slowest processor of the catalogue; by rates for this model, if there are any."""
     rates = [rate for kind in catalogue.kind.values() if kind.platform == "cpu" for rate in kind.rate]
     alike = [rate for rate in rates if rate.model == work.model] or rates
     return max((work.flop / (1e12 * rate.tflops) * rate.spread[1] for rate in alike), default=0.0)
@@ -159,7 +160,7 @@ def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
 def estimate(
     work: Work, config: FitConfig, catalogue: Catalogue, name: str, devices: int, *, train: int, validation: int
 ) -> Estimate:
-    """What training `config` on `train` showers takes on `devices` of the kind `name`."""
+    """What a training of `config` on `train` showers needs on `devices` of the kind `name`."""
     kind = catalogue.kind[name]
     steps_an_epoch = train // (config.batch * devices)
     if steps_an_epoch == 0:
@@ -181,11 +182,11 @@ def estimate(
         return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND
 
     def epoch(case: int, n: int, steps: float) -> float:
-        """Seconds of so many steps on n devices, and of an epoch's part of the evaluations."""
+        """Seconds of so many steps on n devices, and of the part of the evaluations that belongs to an epoch."""
         return steps * step(case, n) + times / epochs * evaluation(case, n)
 
     def efficiency(case: int) -> float:
-        """One device's time for all showers over n times that of n devices."""
+        """The time of one device for all showers, over n times the time of n devices."""
         alone = train / config.batch
         return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
 

@@ -1,4 +1,4 @@
-"""What a step of a config computes, exchanges and holds: counted on its graph, which is built and not run."""
+"""What a step of a config computes, exchanges and holds: counted in its graph, which is built but not run."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from training.models.precision import plain_forms
 from training.models.randomness import Draws
 
 _BACKWARD = "gradient_tape/"  # how TensorFlow names the operations of a gradient
-_STORED = frozenset({"ReadVariableOp", "Const", "Placeholder"})  # not made by the step
+_STORED = frozenset({"ReadVariableOp", "Const", "Placeholder"})  # operations whose results the step does not compute
 
 
 def work_of(config: FitConfig, geometry: Any) -> Work:
     """The work of `config` for a dataset of `geometry`."""
     with plain_forms():
         model = build(config, geometry)
-    # decoding in a graph that is not run asks for no more
+    # decoding in a graph that is not run needs no more of a manifest
     manifest: Any = SimpleNamespace(geometry=geometry, valid_range={})
     collectives: list[float] = []
 
@@ -44,10 +44,10 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
 
     operations = _operations(step, config.batch)
     trained = dict.fromkeys(phase.network for phase in model.phases)
-    reported = sum(len(phase.weights) for phase in model.phases) + 1  # and whether to stop
+    reported = sum(len(phase.weights) for phase in model.phases) + 1  # the losses, and whether to stop
     changing = sum(math.prod(statistic.shape) for name in trained for statistic in statistics(model.networks[name]))
     gradients = max(collectives)
-    collectives[-1] += 4.0 * (reported + changing)  # which the last phase's collective carries too
+    collectives[-1] += 4.0 * (reported + changing)  # the collective of the last phase carries these too
     return Work(
         model=config.model,
         precision=config.precision,
@@ -62,7 +62,7 @@ def work_of(config: FitConfig, geometry: Any) -> Work:
 
 
 def _operations(function: Callable[[tf.Tensor], Any], showers: int) -> list[tf.Operation]:
-    """The operations that `function` of so many records carries out; gradients that nobody asks for are left out."""
+    """The operations that `function` of so many records needs; gradients that nothing uses are left out."""
     graph = tf.function(function).get_concrete_function(tf.TensorSpec([showers], tf.string)).graph
     needed: set[tf.Operation] = set()
     wanted = [*(value.op for value in graph.outputs), *graph.control_outputs]
@@ -91,7 +91,7 @@ def _bytes(values: Iterable[Any]) -> float:
 
 
 def _kept(operations: list[tf.Operation], phase: str) -> float:
-    """Bytes of what the forward pass makes and the backward pass of `phase` reads."""
+    """Bytes that the forward pass computes and the backward pass of `phase` reads."""
     back = [op for op in operations if _BACKWARD in op.name and f"{phase}/" in op.name]
     read = {value.ref() for op in back for value in op.inputs}
     made = [value.deref() for value in read if _BACKWARD not in value.deref().op.name]
@@ -109,7 +109,7 @@ def _product(op: tf.Operation) -> float:
 
 
 def _einsum(op: tf.Operation) -> float:
-    """Two operations for each setting of all indices. None are counted where an ellipsis stands for indices."""
+    """Two operations for each combination of all indices; 0 if an ellipsis stands for indices."""
     terms = op.get_attr("equation").decode().partition("->")[0].split(",")
     if any("." in term for term in terms):
         return 0.0
@@ -120,7 +120,7 @@ def _einsum(op: tf.Operation) -> float:
 
 
 def _convolution(op: tf.Operation) -> float:
-    """A convolution or a gradient of it: the kernel has (..., in, out) weights, a gradient is given the answer's."""
+    """A convolution, or a gradient of it. The kernel is (..., in, out); a gradient is given that of the answer."""
     kernel = op.outputs[0] if "BackpropFilter" in op.type else op.inputs[1]
     answer = op.inputs[2] if "Backprop" in op.type else op.outputs[0]
     return 2.0 * math.prod(answer.shape) * math.prod(kernel.shape[:-1])

@@ -1,1 +1,1 @@
-"""Models: each registers itself by name with its config, and states its networks, its phases and how it is judged."""
+"""Models. Each model registers its name and config, and states its networks, its phases and how it is judged."""

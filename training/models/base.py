@@ -1,4 +1,4 @@
-"""What a model states of itself, and nothing of how it is trained."""
+"""What a model states: networks, losses, evaluation and export. How models are trained is not here."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from training.models.config import FitConfig
 from training.models.precision import arithmetic
 from training.models.randomness import Draws
 
-Tensor = Any  # of whichever backend Keras runs on
+Tensor = Any  # of Keras's backend
 Batch = Mapping[str, Tensor]  # named tensors, (N, ...) each
 Losses = Mapping[str, Tensor]  # named losses, one value a shower, (N,)
 Array = npt.NDArray[Any]
 Rows = npt.NDArray[np.float64]  # what a judge keeps of each shower, (N, numbers)
-# The least and the largest value of each label that a model was trained on; of the kinds of particles, all.
+# For each label, the least and the largest value that a model was trained on; for particles, all kinds.
 ValidRange = Mapping[str, tuple[Any, ...]]
 LossTable = Mapping[str, Mapping[str, float]]  # phase -> loss -> mean over the showers of a step
 
@@ -36,11 +36,11 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class Phase:
     """One update in a training step: of the weights of `network`, by the gradient of its weighted losses.
 
-    Phases are carried out in order, each seeing the weights that the ones before it left. Every phase of a network uses
-    that network's optimizer. What one loss trains together, such as encoder and decoder, is one `keras.Model`. `losses`
-    are given what `Model.view` made and, beside it, how far the training is: `step` (int64) and `epoch` (float32),
-    scalars, for what fades in or is annealed. `weights` names the losses, of those that `losses` gives, that are
-    reported; one of weight 0 is not trained on.
+    Phases run in order; each sees the weights that the phases before it have updated. All phases of a network use that
+    network's optimizer. Networks that one loss trains together, such as encoder and decoder, are one `keras.Model`.
+    `losses` is a function of what `Model.view` made and of random draws. It is also given the progress of the training,
+    the scalars `step` (int64) and `epoch` (float32), for a weight that changes with time. `weights` names those of its
+    losses that are reported. A loss of weight 0 is not trained on.
     """
 
     name: str
@@ -51,7 +51,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Guard:
-    """A failure that ends a training once it lasts: `failing` sees it in the losses of a step.
+    """A failure that ends a training if it lasts. `failing` says whether the losses of a step show it.
 
     It does not count while `improving`, a figure of the same losses, still falls.
     """
@@ -62,34 +62,34 @@ class Guard:
 
 
 class Judge:
-    """Looks at what a model makes of the validation split, a batch at a time. This one finds and draws nothing.
+    """Looks at what a model makes of the validation split, a batch at a time. This class finds and draws nothing.
 
-    Each worker has one, and gives it the batches of its own replicas.
+    Each worker has one judge, and gives it the batches of its own replicas.
     """
 
     def add(self, batch: Batch, made: Any) -> Rows:  # noqa: ARG002  what others look at
-        """Look at a `batch` as `Model.decode_judged` gives it, and at what `Model.evaluate` `made` of it.
+        """Look at a `batch` from `Model.decode_judged`, and at what `Model.evaluate` `made` of the batch.
 
-        Returns what `found` needs to know, (N, numbers): a row for each shower.
+        Returns what `found` needs, (N, numbers): a row for each shower.
         """
         return np.zeros((len(next(iter(batch.values()))), 0))
 
     def found(self, rows: Rows) -> dict[str, Any]:  # noqa: ARG002  what others sum up
-        """What is to be written down of the `rows` of all batches, in their order: JSON by name."""
+        """The findings for the history, as JSON by name, from the `rows` of all batches in order."""
         return {}
 
     def figures(self) -> Mapping[str, Figure]:
-        """What TensorBoard is to show of the showers that this judge looked at, by name."""
+        """Figures for TensorBoard, by name, of the showers that this judge looked at."""
         return {}
 
 
 class Model(ABC):
     """A model of showers: its networks by name, and its phases in order.
 
-    `averaged` names the networks whose weights may be averaged; `weights` those of the losses that `evaluate` gives in
-    their total. `guards` end a training that has failed. `exported` is what an export's card says beside what all say.
-    `evaluation_cost` is how long the evaluation of a shower takes, in units of what training takes for one. `needed`
-    names what a model has no default of, beside its methods.
+    `averaged` names the networks whose weights may be averaged. `weights` are the weights in the total of the losses
+    that `evaluate` returns. `guards` end a training that has failed. `exported` holds fields of an export's card for
+    this model alone. `evaluation_cost` is the time to evaluate a shower over the time to train on one. `needed` names
+    the attributes that have no default.
     """
 
     needed: tuple[str, ...] = ("networks", "phases", "weights")
@@ -104,72 +104,72 @@ class Model(ABC):
     # Training
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:  # noqa: ARG002
-        """A new optimizer for the network of that name, which is trained on so many `showers`.
+        """A new optimizer for the network of this name, which is trained on so many `showers`.
 
-        `learning_rate` is a function without arguments that gives the rate of the step, as Keras's optimizers take it.
+        `learning_rate` is a function without arguments that returns the rate of the step, as Keras's optimizers take.
         """
         return keras.optimizers.Adam(learning_rate)
 
     @abstractmethod
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
-        """What the model is given of serialised records (N,): a function of `preprocessing.reading`, say.
+        """The batch of serialised records (N,), for example by a function of `preprocessing.reading`.
 
-        It is made on the host and travels to the device at every step.
+        The batch is made on the host and is copied to the device at every step.
         """
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: B027  most have nothing to compute
-        """Compute what does not change in training from showers of the train split, as `decode` gives them.
+        """Compute constants of the model from showers of the train split, in batches from `decode`.
 
-        It is kept as weights of `networks` that are not trained: evaluation, resumption and loading see nothing else.
+        Keep them as weights of `networks` that are not trained: evaluation, resumption and loading see nothing else.
         """
 
     def view(self, batch: Batch, draws: Draws) -> Batch:  # noqa: ARG002  what others draw from
-        """What the phases of one step share, made on the device of a batch as `decode` gives it.
+        """What the phases of one step share, computed on the device from a batch of `decode`.
 
-        Here lists of hits become the dense showers of a model that asks for them (`preprocessing.reading.dense`).
+        A model that needs dense showers makes them here from lists of hits (`preprocessing.reading.dense`).
         """
         return batch
 
     # Judging
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
-        """What `evaluate` and the judge are given of serialised records (N,)."""
+        """The batch of serialised records (N,) for `evaluate` and the judge."""
         return self.decode(records, manifest)
 
     @abstractmethod
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
-        """Losses of a batch, or of what is made with its labels, and what is made; in inference mode."""
+        """In inference mode: the losses of a batch, or of what the model makes with its labels; and what it makes."""
 
     def judge(self, showers: int, geometry: Any, workers: int = 1) -> Judge:  # noqa: ARG002  what others ask for
-        """A new judge of so many `showers`, which are divided among so many `workers`."""
+        """A new judge for so many `showers` in all, which so many `workers` divide among themselves."""
         return Judge()
 
     def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:  # noqa: ARG002
-        """What chooses among epochs, the smaller the better; None leaves this one out.
+        """The number that chooses among epochs, the smaller the better; None leaves this epoch out.
 
-        `losses` are means over a split of so many `showers`, with their weighted `total`; `found` is the judge's.
+        `losses` are means over so many `showers`, with their weighted `total`; `found` is what the judge found.
         """
         return losses["total"]
 
     def card(self, found: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG002  what others keep of it
-        """What the card says beside what all cards say; of what the judge `found`, if it looked at this epoch."""
+        """Fields of the card for this model alone, from what the judge `found`, if it looked at this epoch."""
         return {}
 
     # Export
 
     def serving(self, valid: ValidRange) -> Any:  # noqa: ARG002  what others answer for
-        """A tf.function with an input signature, without AutoGraph: what a SavedModel answers, for `valid` labels.
+        """The function of a SavedModel, for `valid` labels: a tf.function with an input signature, without AutoGraph.
 
         InputError for a model that states none.
         """
         raise InputError(f"a model of the kind {type(self).__name__} cannot be exported; it states no `serving`")
 
     def onnx(self, valid: ValidRange) -> Any:
-        """The same for an ONNX file, in operations that ONNX has: `tanh` and `silu`, for example, not `gelu`."""
+        """As `serving`, for an ONNX file, with operations that ONNX has: `tanh` and `silu`, for example, not `gelu`."""
         return self.serving(valid)
 
     def arrays(self) -> Mapping[str, Array]:
-        """All that showers are computed from, by name, for the library in `geant4/`.
+        """All arrays that showers are computed from, by name, for the library in `geant4/`.
 
         InputError for a model that the library does not know.
         """
@@ -182,7 +182,8 @@ class Model(ABC):
 def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Model:
     """The model that `config` names, for a dataset of `geometry`, with initial weights drawn from the config's seed.
 
-    `valid` says which labels beside energy and theta its showers differ by, if they do. InputError: it takes none.
+    `valid` says which labels its showers have other than energy and theta. InputError: the model takes no such labels,
+    or is not complete.
     """
     labels = LabelRange.from_json(valid)
     config.check_labels(labels)
@@ -200,7 +201,7 @@ def build(config: FitConfig, geometry: Any, valid: ValidRange = _NOTHING) -> Mod
 
 
 def _require_complete(model: Model) -> None:
-    """InputError: the model lacks what every model states, or its networks, phases or losses are not to be used."""
+    """InputError: the model lacks what every model states, or its networks, phases or losses cannot be used."""
     kind = type(model).__name__
     for name in model.needed:
         if not hasattr(model, name):
@@ -223,7 +224,7 @@ def _require_complete(model: Model) -> None:
 
 
 def require_losses(losses: Losses, weights: Mapping[str, float], whose: str = "") -> None:
-    """Raise InputError, which begins with `whose`, unless each of `weights` has a loss, and this one value a shower."""
+    """Raise InputError, which begins with `whose`, unless each of `weights` has a loss with one value a shower."""
     for name in weights:
         if name not in losses:
             raise InputError(f"{whose}there is a weight of the loss {name}, but the losses are {', '.join(losses)}")

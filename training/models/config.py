@@ -1,8 +1,8 @@
-"""What decides the weights of a training, as a frozen config; and the models, by name. No TensorFlow in here.
+"""The config, which decides the weights of a training; and the models, by name. No TensorFlow in here.
 
-A model comes with a config of its own, a subclass of `FitConfig` that `register` makes known. Its fields beside the
-common ones are the model's settings, and its `build` makes the model. A user's own model is a file, which
-`training.models.source` runs.
+A model comes with a config of its own, a subclass of `FitConfig` that `register` makes known. The fields that it adds
+are the model's settings, and its `build` makes the model. A user's own model is a file, which `training.models.source`
+runs.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from calopipe.options import check_settings, option, setting, settings_of
 from calopipe.showers.cells import Geometry
 
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
-# Names of arithmetic, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
-# but float64, which is for checks; tf32 is float32 whose products a GPU rounds to 10 bits.
+# Names of precisions, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
+# but float64, which is for checks. tf32 is float32 whose products a GPU rounds to 10 bits.
 PRECISIONS = {
     "float32": "float32",
     "tf32": "float32",
@@ -34,24 +34,24 @@ SCHEDULES = ("constant", "cosine", "exponential")
 
 @dataclass(frozen=True, kw_only=True)
 class FitConfig(ABC):
-    """What decides the weights that a training ends with, beside its dataset.
+    """What decides, with the dataset, the weights that a training ends with.
 
-    The learning rate rises from 0 over `warm_up_epochs`, and then follows `schedule`: constant, or down to a hundredth
-    at the end, by half a cosine or exponentially. With `linear_scaling` it is for a global batch of so many showers,
-    and grows in proportion with the batch there is (Goyal et al., arXiv 1706.02677); 0 does not scale it.
+    The learning rate rises from 0 over `warm_up_epochs`. Then it follows `schedule`: constant, or down to a hundredth
+    at the end, by half a cosine or exponentially. With `linear_scaling` the rate is for a global batch of so many
+    showers, and grows in proportion to the actual global batch (Goyal et al., arXiv 1706.02677); 0 does not scale it.
 
-    `average` is the decay, an update, of an exponential moving average of the weights and statistics of the networks
-    that the model names, which then are what is evaluated and kept; 0 keeps the networks themselves. `patience` ends
-    the run after so many epochs without a better score on the validation split; 0 does not. The model is judged by that
-    split at the end of each epoch in which a multiple of `evaluation_steps` falls, or of every one if that is 0, and at
-    the end of the training. It takes so many showers, evenly from the split, that this takes about `evaluation_share`
-    of the time, but at `least_evaluated` if there are as many; 0 takes all.
+    `average` is the decay, at each update, of an exponential moving average of the weights and statistics of the
+    networks in `Model.averaged`. The averages are evaluated and kept; with 0, the weights themselves are. `patience`
+    ends the training after so many epochs without a better score on the validation split; 0 never does. The model is
+    evaluated on that split at the end of each epoch in which a multiple of `evaluation_steps` falls (0: of each epoch),
+    and at the end of the training. An evaluation takes showers evenly from the split: so many that it takes about
+    `evaluation_share` of the time, but at least `least_evaluated`, or all there are. A share of 0 takes all.
     """
 
-    least_evaluated: ClassVar[int] = 1000  # showers, by which the metric can choose among epochs
-    takes_more_labels: ClassVar[bool] = False  # than energy and theta
+    least_evaluated: ClassVar[int] = 1000  # showers from which the metric can choose among epochs
+    takes_more_labels: ClassVar[bool] = False  # whether showers may have more labels than energy and theta
     domain: ClassVar[Any] = Geometry  # the class of the geometry of its datasets: `calopipe.flow.grid.Grid` for a flow
-    model_file: ClassVar[str] = ""  # SHA-256 of the user's file that states the model; of those in here none
+    model_file: ClassVar[str] = ""  # SHA-256 of the user's file that states the model; "" for calopipe's own models
 
     model: str
     epochs: int = setting(help="passes over the train split", least=1)
@@ -101,10 +101,10 @@ class FitConfig(ABC):
 
     @abstractmethod
     def build(self, geometry: Any) -> Any:
-        """The `training.models.base.Model` for a dataset of `geometry`; Keras has the config's seed and precision.
+        """The `training.models.base.Model` for a dataset of `geometry`. Keras has the config's seed and precision.
 
-        Layers compute in that precision; losses and showers are float32. A model that takes showers with more labels
-        has them as a second argument, and says that it `takes_more_labels`.
+        Layers compute in that precision; losses and showers are float32. For showers with more labels a `LabelRange` is
+        the second argument, if the config `takes_more_labels`.
         """
 
     def check(self, geometry: Any) -> None:
@@ -120,13 +120,13 @@ class FitConfig(ABC):
         """Raise InputError unless the model takes this `geometry` of its `domain`."""
 
     def begins_anew(self, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:  # noqa: ARG002  most never do
-        """Why training cannot begin with the weights of a model of the valid range `earlier` on showers of the range
-        `now`, by names of labels; "" if it can.
+        """Why a training cannot begin with the weights of an earlier model; "" if it can. `earlier` is the valid range
+        of that model, and `now` the range of the new dataset, by names of labels.
         """
         return ""
 
     def require_read(self, whose: str, advice: str = "") -> None:  # noqa: B027
-        """Raise InputError, about the model of `whose` and with this `advice`, if a file states it that has not run."""
+        """Raise InputError, which says `whose` the model is and gives `advice`, if its file has not run."""
 
     def check_labels(self, labels: LabelRange) -> None:
         """Raise InputError unless the model takes showers with these labels."""
@@ -145,25 +145,25 @@ class FitConfig(ABC):
         return self.from_json(changed)
 
     def last_step(self, steps_an_epoch: int) -> int:
-        """How many steps a training has that does not end early."""
+        """How many steps a training has if it does not end early."""
         whole = self.epochs * steps_an_epoch
         return min(whole, self.steps or whole)
 
     def is_evaluated(self, step: int, steps_an_epoch: int) -> bool:
-        """Whether the model is evaluated at the end of the epoch that `step` ends; 0 is before the training."""
+        """Whether the model is evaluated after `step`, the last of an epoch, or 0 for before the training."""
         every, before = self.evaluation_steps, step - steps_an_epoch
         return every == 0 or step // every > before // every or step == self.last_step(steps_an_epoch)
 
     def evaluations(self, steps_an_epoch: int) -> int:
-        """How often that is in a whole training."""
+        """How often the model is evaluated in a whole training."""
         last = self.last_step(steps_an_epoch)
         return sum(self.is_evaluated(step, steps_an_epoch) for step in [*range(0, last, steps_an_epoch), last])
 
     def evaluated_one_of(self, *, train: int, watched: int, replicas: int, cost: float) -> int:
-        """One of how many showers of the split that watches, `watched` in all, is evaluated.
+        """The number n, if an evaluation takes one of n of the `watched` showers in the validation split.
 
-        With so many, an evaluation takes about `evaluation_share` of the time from one to the next, in which `train`
-        showers are trained on, or `evaluation_steps` steps. `cost` is a `training.models.base.Model.evaluation_cost`.
+        Then an evaluation takes about `evaluation_share` of the time between evaluations, in which the training takes
+        `train` showers, or `evaluation_steps` steps if these are more. `cost` is the model's `evaluation_cost`.
         """
         if not self.evaluation_share:
             return 1
@@ -176,9 +176,9 @@ class FitConfig(ABC):
 
     @staticmethod
     def from_json(document: Mapping[str, Any]) -> FitConfig:
-        """The config that `to_json` wrote, by this version or an earlier one: settings that it lacks have defaults.
+        """The config that `to_json` of this or an earlier version wrote. Missing settings have their defaults.
 
-        That of a user's model whose file has not run in this process says what it is, and builds no model.
+        For a user's model whose file has not run in this process, it is an `UnreadConfig`, which builds no model.
         """
         file = document.get("model_file", "")
         unread = bool(file) and (document["model"], file) not in _KINDS
@@ -189,14 +189,14 @@ class FitConfig(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class UnreadConfig(FitConfig):
-    """The config of a model whose file has not run: a `document` to be read and compared, of no use to build it."""
+    """The config of a model whose file has not run: a `document` to read and compare. It cannot build the model."""
 
-    takes_more_labels: ClassVar[bool] = True  # or whoever trained it would have been refused
+    takes_more_labels: ClassVar[bool] = True  # its training has checked the labels already
 
     document: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        """It was checked when it was made."""
+        """Checks nothing: the settings were checked when the config was first made."""
 
     def require_read(self, whose: str, advice: str = "") -> None:
         raise InputError(
@@ -212,8 +212,8 @@ class UnreadConfig(FitConfig):
         return dict(self.document)
 
 
-_KINDS: dict[tuple[str, str], type[FitConfig]] = {}  # by name, and the hash of the user's file that states it
-_running: ContextVar[str] = ContextVar("running", default="")  # that hash, while the file runs
+_KINDS: dict[tuple[str, str], type[FitConfig]] = {}  # by model, and the hash of the user's file that states the model
+_running: ContextVar[str] = ContextVar("running", default="")  # the hash of the user's file that runs now
 CONFIGS: dict[str, FitConfig] = {}  # named configs, to choose from
 DEFAULT = "fast"  # the config of a training that names none
 
@@ -221,7 +221,7 @@ Config = TypeVar("Config", bound=type[FitConfig])
 
 
 def register(*models: str) -> Callable[[Config], Config]:
-    """Make the models of these names known, whose config is the class that this decorates."""
+    """A decorator of a config's class, which makes it the config of the models with these names."""
 
     def known(kind: Config) -> Config:
         file = _running.get()
@@ -237,7 +237,7 @@ def register(*models: str) -> Callable[[Config], Config]:
 
 @contextmanager
 def stating(file: str) -> Iterator[None]:
-    """Models that are registered in the block are those of the user's file of this SHA-256; after an error none are."""
+    """Models that the block registers belong to the user's file of this SHA-256. An error removes them again."""
     token = _running.set(file)
     try:
         yield
@@ -255,7 +255,7 @@ def all_settings() -> dict[str, Field[Any]]:
 
 
 def settings_by_models() -> dict[str, dict[str, Field[Any]]]:
-    """The settings by name, for each set of models that a training can name: the common ones, of "", then others'."""
+    """Settings by name, for each group of models that have them in common: "" has those of all models, and is first."""
     settings = {"": {field.name: field for field in settings_of(FitConfig)}}
     kinds = {config.model: type(config) for config in CONFIGS.values()}
     for kind in kinds.values():

@@ -1,4 +1,4 @@
-"""What a model of a flow has beside what every model has: how it makes the next frame, is judged and is exported."""
+"""What all models of a flow have in common: how they make the next frame, are judged and are exported."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from training.models.randomness import Draws
 
 INFLOW = (1.0, 0.0)  # the velocity far upstream, in units of the inflow speed U
 _SHOWN = 3  # frames that are drawn
-_SHARE = 0.995  # of cells whose vorticity the colours span
+_SHARE = 0.995  # the colours span the vorticity of this share of the cells
 
 
 class FlowModel(Model):
     """A model of the velocity of a flow one interval later.
 
-    Frames have `shape` (x, y). The next velocity of a cell depends on cells up to `reach` away along an axis, and the
-    network sees a tile as it sees the frame if the tile begins at a multiple of `stride` and its sides are multiples.
+    Frames have `shape` (x, y). The next velocity of a cell depends on cells up to `reach` away along an axis. In a tile
+    of a frame the network computes as in the frame, if the tile's first cell and sides are multiples of `stride`.
     """
 
     shape: tuple[int, int]
@@ -44,16 +44,15 @@ class FlowModel(Model):
     def advance(self, velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
         """The velocity (N, x, y, 2) one interval after `velocity`, both in U and float32, networks in inference mode.
 
-        `solid` (N, x, y) is 1 in the obstacle and 0 elsewhere; `reynolds` (N,). No frame depends on another one.
+        `solid` (N, x, y) is 1 in the obstacle and 0 elsewhere; `reynolds` is (N,). No frame depends on another frame.
         """
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
         return decode_pairs(records, manifest)
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:  # noqa: ARG002
-        """One step: `l1` in U; the L2 norm of the error over that of the frame, and over that of the frame's change.
-
-        An answer in which nothing moves has an `of_change` of 1.
+        """One step. `l1` is in U; `relative_l2` is the L2 norm of the error over the norm of the frame, and `of_change`
+        over the norm of the frame's change. An answer equal to the frame before has an `of_change` of 1.
         """
         made = self.advance(batch["now"], batch["solid"], batch["reynolds"])
         missed, axes = made - batch["next"], (1, 2, 3)
@@ -79,14 +78,14 @@ class FlowModel(Model):
             reason = f"the model is valid for reynolds from {low:g} to {high:g}; found:"
             inside = (reynolds >= low) & (reynolds <= high)
             check = tf.debugging.Assert(tf.reduce_all(inside), [reason, tf.boolean_mask(reynolds, ~inside)])
-            with tf.control_dependencies([check]):  # or the network runs beside the check
+            with tf.control_dependencies([check]):  # without it the network would run beside the check
                 reynolds = tf.identity(reynolds)
             return {"next_velocity": self.advance(velocity, solid, reynolds)}
 
         return advance
 
     def onnx(self, valid: ValidRange) -> Any:
-        """The same; a frame of a Reynolds number outside the valid range is NaN: ONNX has no errors."""
+        """The next velocity; a frame of a Reynolds number outside the valid range is NaN: ONNX has no errors."""
         low, high = (np.float32(bound) for bound in valid["reynolds"])
 
         @tf.function(input_signature=self._signature(), autograph=False)
@@ -107,7 +106,7 @@ class FlowModel(Model):
 
 
 class FlowJudge(Judge):
-    """Keeps a few of so many frames, evenly from those of a worker, and draws their vorticity beside the solver's."""
+    """Keeps a few of the frames of a worker, evenly, and draws their vorticity beside the solver's."""
 
     def __init__(self, frames: int, grid: Grid, workers: int) -> None:
         self._grid, self._seen = grid, 0
@@ -123,7 +122,7 @@ class FlowJudge(Judge):
 
     @mpl.rc_context({"font.size": 9.0})
     def figures(self) -> Mapping[str, Figure]:
-        """`vorticity`: a row of each frame: the solver's, the model's, and their difference on the same scale."""
+        """The figure `vorticity`. Each row is a frame: the solver's, the model's, and their difference on one scale."""
         rows = len(self._shown)
         (x, y), cell = self._grid.shape, self._grid.cell_d
         figure = Figure(figsize=(13, max(rows * (13 / 3 * y / x + 0.5), 1.5)), dpi=100, layout="constrained")
@@ -144,9 +143,9 @@ class FlowJudge(Judge):
 
 
 def mirrored(batch: Batch, chosen: Tensor) -> dict[str, Tensor]:
-    """The batch with the flows that are `chosen` (N,) turned upside down: y reversed, and the velocity along y negated.
+    """The batch with the `chosen` (N,) flows turned upside down: y is reversed, and the velocity along y negated.
 
-    They obey the same equations, since nothing but the obstacle tells above from below.
+    These flows obey the same equations, since nothing but the obstacle tells above from below.
     """
     turned = {name: ops.flip(batch[name], 2) * ops.convert_to_tensor([1.0, -1.0]) for name in ("now", "next")}
     turned["solid"] = ops.flip(batch["solid"], 2)
@@ -158,10 +157,10 @@ def mirrored(batch: Batch, chosen: Tensor) -> dict[str, Tensor]:
 
 
 def conditions(velocity: Tensor, solid: Tensor, reynolds: Tensor) -> Tensor:
-    """What a network is given of a frame, (N, x, y, 4): the velocity less the inflow's, the obstacle, Reynolds number.
+    """The inputs of a network for a frame, (N, x, y, 4): the velocity minus the inflow's, the obstacle, log(Re / 100).
 
-    The last is log(Re / 100), the same in all cells. A layer that fills up with zeros at the border of the frame then
-    sees the inflow beyond it, and no obstacle.
+    The last is the same in all cells. So a layer that pads with zeros at the border of the frame sees beyond the border
+    the inflow, and no obstacle.
     """
     number = ops.ones_like(solid) * ops.log(reynolds / 100.0)[:, None, None]
     return ops.concatenate([velocity - ops.convert_to_tensor(INFLOW), ops.stack([solid, number], -1)], -1)

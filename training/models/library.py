@@ -1,4 +1,4 @@
-"""The C++ library of `geant4/`: showers of models that have a file of arrays, drawn faster than by TensorFlow."""
+"""The C++ library of `geant4/`. It draws showers of models that have a file of arrays, faster than TensorFlow does."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import FloatArray
 
-_ROOM = 1000  # bytes of an error
+_ROOM = 1000  # bytes for the message of an error
 
 
 class Library:
-    """A trained model, by the `content` of its file of arrays, in the shared library `path` (`libcalopipe_batches`).
+    """A trained model in the shared library `path` (`libcalopipe_batches`); `content` is that of its file of arrays.
 
-    InputError: no such library, or no model that it knows.
+    InputError: no such library, or not a model that it knows.
     """
 
     def __init__(self, path: Path, content: bytes) -> None:
@@ -47,7 +47,7 @@ class Library:
             self._free(self._model)
 
     def cells(self, labels: Mapping[str, npt.NDArray[Any]], noise: FloatArray) -> FloatArray:
-        """Cells (N, x, y, layer) in units of 0.02 GeV, of labels by name, (N,) each, and `noise` (N, noise_numbers).
+        """Cells (N, x, y, layer) in units of 0.02 GeV, from labels by name, (N,) each, and `noise` (N, noise_numbers).
 
         Threads may call this at once. InputError for labels that the model was not trained for.
         """

@@ -1,4 +1,4 @@
-"""The arithmetic that a model computes in, by name, and where the devices have no fast form of it."""
+"""The precision that a model computes in, by name, and whether the devices have a fast form of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _plain: ContextVar[bool] = ContextVar("plain", default=False)
 def plain_forms() -> Iterator[None]:
     """Layers that are made in the block compute by the textbook's formula, not by a form that is fast on the device.
 
-    The operations of a model are counted in these forms (`training.estimate.work`), which no device changes.
+    The operations of a model are counted in these forms (`training.estimate.work`): they are the same on all devices.
     """
     token = _plain.set(True)
     try:
@@ -40,8 +40,8 @@ def in_plain_forms() -> bool:
 def arithmetic(precision: str) -> Iterator[None]:
     """Layers that are made in the block compute in `precision`, one of `training.models.config.PRECISIONS`.
 
-    Every model is made in such a block. Whether GPUs may round the products of float32 is a setting of the process: it
-    stays as `precision` says, also after the block, when the model is run.
+    Every model is made in such a block. Whether GPUs may round the products of float32 is a setting of the process. It
+    stays as `precision` says after the block, when the model runs.
     """
     tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
     policy = keras.config.dtype_policy()
@@ -53,7 +53,7 @@ def arithmetic(precision: str) -> Iterator[None]:
 
 
 def full_precision() -> str:
-    """The dtype of weights, which is also that of images and answers where layers compute in a shorter one."""
+    """The dtype of weights; images and answers have it too, where layers compute in a shorter dtype."""
     return keras.config.dtype_policy().variable_dtype
 
 

@@ -1,7 +1,7 @@
 """Random numbers that are a pure function of where they are used, so that a run that stopped can be resumed.
 
-In training and evaluation of (seed, step, replica, purpose): `Draws`. In generation of (seed, shower, purpose), so that
-a shower does not depend on the batch it is made in: `ShowerDraws`.
+In training and evaluation they are a function of (seed, step, replica, purpose): `Draws`. In generation they are a
+function of (seed, shower, purpose), so a shower does not depend on the batch that it is made in: `ShowerDraws`.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import tensorflow as tf
 
 _active: ContextVar[Draws] = ContextVar("draws")
 _PHILOX = 1  # TensorFlow's number for the algorithm
-_WORDS = 4  # of 32 bits that Philox gives for one value of its counter
+_WORDS = 4  # words of 32 bits that Philox makes for one value of its counter
 
 
 class Draws:
-    """A source of random tensors. Equal keys give equal numbers in every process; what XLA compiles draws others."""
+    """A source of random tensors. Equal keys give equal numbers in every process; code compiled by XLA gives others."""
 
     def __init__(self, key: tf.Tensor) -> None:
         self.key = key
@@ -50,7 +50,7 @@ class Draws:
         return tf.random.stateless_uniform(shape, self.fold(purpose).key)
 
     def kept(self, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
-        """Dropout: values / (1 - rate), but zero with probability `rate`, cell by cell."""
+        """Dropout: each of `values` is 0 with probability `rate`, else it is divided by 1 - rate."""
         kept = self.uniform(purpose, tf.shape(values)) >= rate
         return tf.where(kept, values / (1.0 - rate), tf.zeros((), values.dtype))
 
@@ -65,14 +65,14 @@ class Draws:
 
 
 class NoiseDraws(ABC):
-    """Random numbers of showers, one row each, which does not depend on the other rows."""
+    """Random numbers of showers, one row for each. A row does not depend on other rows."""
 
     @abstractmethod
     def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
         """Numbers in [0, 1) of `shape`, (N, numbers), one row a shower."""
 
     def normal(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
-        """Standard normal numbers of `shape`, (N, ...), one row a shower, of `uniform_for_normal` uniform ones each."""
+        """Standard normal numbers of `shape`, (N, ...), one row a shower, made of `uniform_for_normal` uniform ones."""
         numbers = math.prod(shape[1:])
         columns = uniform_for_normal(numbers)
         normal = tf.concat(box_muller(*tf.split(self.uniform(purpose, [shape[0], columns]), 2, 1)), axis=1)
@@ -80,7 +80,7 @@ class NoiseDraws(ABC):
 
 
 class GivenNoise(NoiseDraws):
-    """Numbers that are given: `noise` (N, numbers), uniform in [0, 1). A model draws from them once."""
+    """Draws from given numbers: `noise` (N, numbers), uniform in [0, 1). A model draws only once."""
 
     def __init__(self, noise: tf.Tensor) -> None:
         self._noise = noise
@@ -92,9 +92,9 @@ class GivenNoise(NoiseDraws):
 class ShowerDraws(NoiseDraws):
     """Random numbers of which row i is a pure function of (`seed`, `first` + i, purpose).
 
-    They come from Philox4x32-10 with the seed as its key, shower and purpose being its counter. The bits are equal on
-    every device and under XLA, and the numbers made of them equal up to float32 rounding, which TensorFlow's own normal
-    numbers are not: its XLA form makes others of the same bits.
+    They come from Philox4x32-10: the seed is its key, shower and purpose are its counter. The bits are equal on every
+    device and under XLA, and the numbers made of them are equal up to float32 rounding. TensorFlow's own normal numbers
+    are not: under XLA it makes other numbers of the same bits.
     """
 
     def __init__(self, seed: tf.Tensor, first: tf.Tensor) -> None:
@@ -120,13 +120,13 @@ class ShowerDraws(NoiseDraws):
 
 
 def uniform_for_normal(numbers: int) -> int:
-    """How many uniform numbers `numbers` normal ones are made of."""
+    """How many uniform numbers are needed for so many normal `numbers`."""
     return -(-numbers // _WORDS) * _WORDS
 
 
 def box_muller(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Two tensors of standard normal numbers of two of uniform ones, multiples of 2^-24 in [0, 1)."""
-    # half a step off zero, whose logarithm is infinite; 32 bits would round to 1
+    """Two tensors of standard normal numbers from two of uniform numbers, multiples of 2^-24 in [0, 1)."""
+    # half a step is added, because log(0) is infinite; numbers of 32 bits could be rounded to 1
     radius = tf.sqrt(-2.0 * tf.math.log(one + 2.0**-25))
     angle = 2.0 * math.pi * (two + 2.0**-25)
     return radius * tf.cos(angle), radius * tf.sin(angle)
@@ -135,8 +135,8 @@ def box_muller(one: tf.Tensor, two: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
     """Numbers in [0, 1), (..., K), a pure function of `keys` (..., 2) and `counters` (..., K), int32 both.
 
-    The bits are those of MurmurHash3's final rounds, twice. For many numbers of which few are wanted: a counter-based
-    generator makes whole blocks.
+    The bits come from MurmurHash3's final rounds, done twice. It is for cases where few of many possible numbers are
+    wanted: a counter-based generator would make whole blocks.
     """
     one, two = tf.split(keys, 2, -1)
     bits = counters * np.int32(0x9E3779B1 - 2**32) + one
@@ -149,7 +149,7 @@ def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
 
 
 def _shifted(bits: tf.Tensor, by: int) -> tf.Tensor:
-    """`bits`, int32, xor themselves moved down."""
+    """`bits`, int32, xor the same bits shifted right by `by`."""
     moved = tf.bitwise.right_shift(tf.cast(bits, tf.uint32), np.uint32(by))
     return tf.bitwise.bitwise_xor(bits, tf.cast(moved, tf.int32))
 
@@ -157,7 +157,7 @@ def _shifted(bits: tf.Tensor, by: int) -> tf.Tensor:
 class Dropout(keras.layers.Layer):
     """Dropout whose mask comes from the active `Draws`.
 
-    Keras's own keeps a counter in a variable, which checkpoints leave out and which is the same on every replica.
+    Keras's own Dropout keeps a counter in a variable: checkpoints leave it out, and all replicas have the same one.
     """
 
     def __init__(self, rate: float, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What a generative model of showers has beside what every model has: how it generates, is judged and is exported."""
+"""What all generative models of showers have in common: how they generate, are judged and are exported."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from training.models.base import Batch, Judge, Model, Rows, Tensor, ValidRange
 from training.models.randomness import Draws, GivenNoise, NoiseDraws, ShowerDraws
 
 NOISE = "showers"  # the purpose of the random numbers that a shower is made of
-_BEYOND = 1e-3  # of the range of the training's labels, by which one may lie outside of it
-_LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # of noise: doubles below 1 may be rounded up to it
-# Of the energy, that a slice of a profile must hold to count in the metric. Those at the edges hold 0.5 % of it all
-# together, and their relative errors would be 99.9 % of the figure.
+_BEYOND = 1e-3  # how far a label may lie outside the range of the training's labels, as a part of this range
+_LAST_BELOW_1 = np.nextafter(np.float32(1), np.float32(0))  # the largest noise: float32 may round a double below 1 to 1
+# The part of the energy that a slice of a profile must hold to count in the metric. The slices at the edges hold 0.5 %
+# of the energy together, and their relative errors would be 99.9 % of the metric.
 _LEAST_SHARE = 1e-3
 
 
 class ShowerModel(Model):
     """A generative model of showers.
 
-    `generation_batch` is how many showers are best made at a time on a processor, `noise_numbers` how many uniform
-    numbers a shower is made of.
+    `generation_batch` is the best number of showers to make at a time on a processor. `noise_numbers` is the number of
+    uniform random numbers from which a shower is made.
     """
 
     needed = (*Model.needed, "noise_numbers")
@@ -47,10 +47,10 @@ class ShowerModel(Model):
     def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
         """Showers (N, x, y, layer) in units of 0.02 GeV, networks in inference mode.
 
-        `labels` (N,) by name are `energy_gev`, `theta_rad` and, where the training's showers differ by them and the
-        config `takes_more_labels`, `phi_rad` and `particle` (`calopipe.labels`). Each shower is a function of its
-        labels and its row of `draws` alone, and not of the others in its batch; or it is NaN, where the device has no
-        room for it. `draws` are asked once, for all numbers of a shower.
+        `labels` by name, (N,) each, are `energy_gev` and `theta_rad`; also `phi_rad` and `particle`
+        (`calopipe.labels`), where the training's showers differ by them and the config `takes_more_labels`. A shower
+        depends on its labels and its row of `draws` only, not on other showers of the batch. It is NaN where the device
+        has no room for it. `draws` are asked once, for all numbers of a shower.
         """
 
     def decode(self, records: Tensor, manifest: Manifest) -> Batch:
@@ -66,9 +66,9 @@ class ShowerModel(Model):
         return {"metric": found.get("metric")}
 
     def serving(self, valid: ValidRange) -> Any:
-        """Showers in GeV of labels and a seed; labels outside the valid range raise InvalidArgumentError.
+        """Showers in GeV from labels and a seed; labels outside the valid range raise InvalidArgumentError.
 
-        `phi_rad` and `particle` (int32) come after them, if the showers differ by these.
+        `phi_rad` and `particle` (int32) are arguments after the seed, if the training's showers differ by them.
         """
         label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
 
@@ -86,8 +86,8 @@ class ShowerModel(Model):
         return generate
 
     def onnx(self, valid: ValidRange) -> Any:
-        """The same of labels and noise; a shower with a label outside the valid range, or with noise that is not from 0
-        to 1, is NaN: ONNX has no errors.
+        """Showers in GeV from labels and noise. A shower with a label outside the valid range, or with noise that is
+        not from 0 to 1, is NaN: ONNX has no errors.
         """
         label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
         given_noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
@@ -95,8 +95,8 @@ class ShowerModel(Model):
         def clipped(name: str, values: tf.Tensor) -> tf.Tensor:
             if name == PARTICLE:
                 return values
-            # valid labels, so that what is refused costs no more than another; `where` alone would let NaN through:
-            # tf2onnx makes products and a sum of it
+            # refused labels become valid, so that their showers cost no more than others; `where` alone would let NaN
+            # through: tf2onnx makes products and a sum of it
             known = tf.where(tf.math.is_nan(values), np.float32(valid[name][0]), values)
             return tf.clip_by_value(known, *allowed(name, valid[name]))
 
@@ -121,7 +121,7 @@ def _labels(energy_gev: tf.Tensor, theta_rad: tf.Tensor, names: Sequence[str], o
 
 
 def _varying(valid: ValidRange) -> tuple[str, ...]:
-    """Names of the labels beside energy and theta that a model is asked with."""
+    """Names of the labels other than energy and theta that a model takes."""
     labels = LabelRange.from_json(valid)
     return labels.names if labels.vary else ()
 
@@ -133,9 +133,9 @@ def _specs(names: Sequence[str]) -> list[tf.TensorSpec]:
 def allowed(name: str, bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]:
     """The lowest and the highest label `name` that a model valid within `bounds` may be asked for.
 
-    The bounds are the least and the largest label of a sample, and another sample of the same beam passes them by a
-    little: a thousandth of the range, of energies of their logarithm's, is no extrapolation, nor is a unit in the last
-    place of float32 labels.
+    The bounds are the least and the largest label of a sample. Another sample of the same beam may lie a little outside
+    of them. So a label may be outside by a thousandth of the range (for energies, of the range of their logarithm), and
+    by a unit in the last place of float32.
     """
     low, high = (np.float32(bound) for bound in bounds)
     if name == "energy_gev":
@@ -148,7 +148,7 @@ def allowed(name: str, bounds: tuple[Any, ...]) -> tuple[np.float32, np.float32]
 
 
 def within(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
-    """Which labels (N,) are within the `bounds` of the training, or of its kinds of particles."""
+    """Which labels (N,) are within the `bounds` of the training; for particles, which are of the training's kinds."""
     if name == PARTICLE:
         return tf.reduce_any(values[:, None] == tf.constant(bounds), 1)
     low, high = allowed(name, bounds)
@@ -156,7 +156,7 @@ def within(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Tensor:
 
 
 def _require_inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf.Operation:
-    """The operation that fails unless all `values` (N,) are inside `bounds`; its message names three that are not."""
+    """The operation that fails unless all `values` (N,) are inside `bounds`; its message names up to 3 outside."""
     inside = within(name, values, bounds)
     unit = "GeV" if name == "energy_gev" else "rad"
     known = str(bounds) if name == PARTICLE else f"from {bounds[0]:g} to {bounds[1]:g} {unit}"
@@ -165,11 +165,11 @@ def _require_inside(name: str, values: tf.Tensor, bounds: tuple[Any, ...]) -> tf
 
 
 class ShowerJudge(Judge):
-    """Compares generated showers with Monte Carlo showers of the same labels, of which there are `showers` in all."""
+    """Compares generated showers with Monte Carlo showers of the same labels; `showers` of each in all."""
 
     def __init__(self, showers: int, geometry: Geometry) -> None:
         self._geometry = replace(geometry, file_unit_gev=REFERENCE_UNIT_GEV)
-        # empty showers do not count in the metric; half of them may be empty
+        # empty showers do not count in the metric; up to half of all showers may be empty
         self._least = LEAST_EVENTS // 2 if enough(showers) else LEAST_EVENTS
 
     def add(self, batch: Mapping[str, Any], made: Any) -> Rows:
@@ -181,7 +181,7 @@ class ShowerJudge(Judge):
         return np.hstack([Profiles.of(showers, *labels, self._geometry).rows() for showers in (cells, generated)])
 
     def found(self, rows: Rows) -> dict[str, Any]:
-        """`metric` as `calopipe.showers.metric` gives it; `energy_sum`, the mean visible energy over Monte Carlo's."""
+        """`metric` from `calopipe.showers.metric`; and `energy_sum`, the mean visible energy over Monte Carlo's."""
         reference, generated = (Profiles.of_rows(half, self._geometry.shape) for half in np.hsplit(rows, 2))
         bins = selection_bins(reference.energy_gev, reference.theta_rad)
         return {
@@ -196,10 +196,10 @@ def enough(showers: int) -> bool:
 
 
 def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> list[MetricBin]:
-    """Bins of energy and angle for the metric, as fine as the number of showers allows: 3 x 3, 3 x 1, or one of all.
+    """Bins of energy and angle for the metric, as fine as the number of showers allows: 3 x 3, 3 x 1, or one for all.
 
     The reference's bins, a tenth of the energies and a hundredth of the angles wide, are for tens of thousands of
-    showers. These are of equal widths, and each of a finer grid must hold `LEAST_EVENTS` showers.
+    showers. The bins here have equal widths. Of a grid with several bins each bin must hold `LEAST_EVENTS` showers.
     """
     for energies, angles in ((3, 3), (3, 1)):
         bins = [
@@ -213,7 +213,7 @@ def selection_bins(energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) ->
 
 
 def _grid(values: npt.NDArray[Any], cells: int) -> Iterator[tuple[float, float]]:
-    """Middle and reach of each of `cells` equal parts of the range of `values`."""
+    """The middle, and the reach to either side, of each of `cells` equal parts of the range of `values`."""
     low, width = float(values.min()), float(np.ptp(values)) / cells
-    reach = width / 2 * (1 + 1e-6)  # labels are float32, and the ends belong to a bin
+    reach = width / 2 * (1 + 1e-6)  # a little more, since labels are float32, and the ends belong to a bin
     return ((low + width * (number + 0.5), reach) for number in range(cells))

@@ -1,10 +1,10 @@
 """A user's own model: one file of Python that states it, and when the file runs.
 
 Such a file runs with all rights of the process. So it runs only where the user hands it over: with `--model-file`, or
-in a folder on this machine's disk that a command names as its model (`training.folder.model_folder`). What others may
-have put in a place does not run by being read: not the registry's current model, nor a folder on gs://. Their cards are
-read without it (`training.models.config.UnreadConfig`). A file that is handed over runs for all models that it made,
-wherever they lie: a model knows its file by its SHA-256.
+in a folder on this machine's disk that a command names as its model (`training.folder.model_folder`). Other people may
+have put the file beside the registry's current model, or into a folder on gs://: it does not run when such a model is
+read. The cards of these models are read without it (`training.models.config.UnreadConfig`). A file that is handed over
+runs for all models that it made, wherever they are: a model knows its file by the file's SHA-256.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from calopipe.mirror import address
 from calopipe.storage import Location
 from training.models.config import CONFIGS, FitConfig, stating
 
-NAME = "model.py"  # of the file, beside the card of a model that it made
-_MOST_BYTES, _MOST_PACKED = 2**18, 2**16  # the latter with all that a step's argument holds, 128 KiB of Linux at most
+NAME = "model.py"  # the name of the file in the folder of a model that it made
+_MOST_BYTES, _MOST_PACKED = 2**18, 2**16  # packed, it is part of a step's argument, for which Linux allows 128 KiB
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class ModelFile:
 
     @classmethod
     def read(cls, place: Location) -> ModelFile:
-        """InputError: there is none, or it is no text."""
+        """The file at `place`. InputError: it is missing, too long, or not text in UTF-8."""
         try:
             with place.open("rb") as stream:
                 content = stream.read(_MOST_BYTES + 1)
@@ -55,7 +55,7 @@ class ModelFile:
 
     @classmethod
     def unpacked(cls, packed: str) -> ModelFile:
-        """What `packed` gave. InputError: it is something else."""
+        """The file that the method `packed` has packed. InputError: it is something else."""
         name, _, content = packed.partition(":")
         try:
             return cls(name, zlib.decompress(base64.b64decode(content, validate=True)).decode())
@@ -65,7 +65,7 @@ class ModelFile:
             ) from None
 
     def packed(self) -> str:
-        """Its name and content in characters that no program on the way to a step replaces. InputError: too long."""
+        """Name and content, in characters that no program on the way to a step replaces. InputError: too long."""
         content = base64.b64encode(zlib.compress(self.text.encode(), 9)).decode()
         if len(content) > _MOST_PACKED:
             raise InputError(
@@ -75,7 +75,7 @@ class ModelFile:
         return f"{PurePosixPath(self.place).name.replace(':', '_')}:{content}"
 
     def write(self, folder: Path) -> None:
-        """Put it into `folder`, beside the card of a model."""
+        """Write the file into the model's `folder`."""
         with storage.replacing(folder / NAME) as temporary:
             temporary.write_text(self.text, encoding="utf-8", newline="")
 
@@ -84,26 +84,26 @@ class ModelFile:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     def run(self) -> Mapping[str, FitConfig]:
-        """The configs that it states, by name. It runs once a process.
+        """The configs that the file states, by name. It runs once in a process.
 
-        InputError: it does not run, states none or several models, or gives one a name that is taken.
+        InputError: it does not run, states no model or several, or gives a config a name that is taken.
         """
         if self.sha256 not in _RUN:
             _RUN[self.sha256] = self, _stated(self)
         return _RUN[self.sha256][1]
 
 
-_RUN: dict[str, tuple[ModelFile, Mapping[str, FitConfig]]] = {}  # in this process, by SHA-256
+_RUN: dict[str, tuple[ModelFile, Mapping[str, FitConfig]]] = {}  # files that have run in this process, by SHA-256
 
 
 def file_of(config: FitConfig) -> ModelFile | None:
-    """The user's file that states the model of `config`, which has run; None of a model of this program."""
+    """The user's file that states the model of `config`; it has run. None for a model of this program."""
     return _RUN[config.model_file][0] if config.model_file else None
 
 
 @contextmanager
 def offered(file: ModelFile | None) -> Iterator[None]:
-    """The configs of `file` alone can be named in the block; without a file, those of this program."""
+    """In the block, only the configs of `file` can be named; without a file, those of this program."""
     before = dict(CONFIGS)
     if file is not None:
         stated = file.run()
@@ -118,7 +118,7 @@ def offered(file: ModelFile | None) -> Iterator[None]:
 
 def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
     before = dict(CONFIGS)
-    with offered(None), stating(file.sha256):  # the first takes away again what the file states
+    with offered(None), stating(file.sha256):  # `offered` removes again the configs that the file adds
         _execute(file)
         stated = {name: config for name, config in CONFIGS.items() if before.get(name) is not config}
         return _checked(file, stated, before)
@@ -141,9 +141,9 @@ def _checked(
 
 
 def run_file(folder: Path, sha256: str | None) -> None:
-    """Run the user's file of this SHA-256, which states the model in `folder`; None where no file states it.
+    """Run the user's file with this SHA-256, which states the model in `folder`; `sha256` is None if no file does.
 
-    Not that of a folder on gs://, where others may have put it: there it must have been given, and have run.
+    The file of a folder on gs:// does not run, since others may have put it there: it must be given, and have run.
     """
     if not sha256 or address(folder).startswith("gs:"):
         return
@@ -154,12 +154,12 @@ def run_file(folder: Path, sha256: str | None) -> None:
 
 
 def _execute(file: ModelFile) -> None:
-    """Run `file` as a module of its own. Its lines are kept, as TensorFlow looks for the source of functions."""
+    """Run `file` as a module of its own. Its lines are kept, because TensorFlow looks for the source of functions."""
     module = ModuleType(f"model_{file.sha256[:16]}")
     module.__file__ = file.place
     lines = file.text.splitlines(keepends=True)
     linecache.cache[file.place] = (len(file.text), None, lines, file.place)
-    sys.modules[module.__name__] = module  # where dataclasses look for the names in annotations
+    sys.modules[module.__name__] = module  # dataclasses look here for the names in annotations
     try:
         exec(compile(file.text, file.place, "exec", dont_inherit=True), module.__dict__)  # noqa: S102  asked for
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The weights of a model's networks, a file each, in the model's folder."""
+"""The weights of a model's networks, one file for each, in the model's folder."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def save_weights(folder: Path, networks: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_weights(folder: Path, networks: Mapping[str, Any]) -> None:
-    """Read what `save_weights` wrote. InputError: it is of networks that this version does not have any more."""
+    """Read what `save_weights` wrote. InputError: a file is missing, or does not fit its network."""
     for name, network in networks.items():
         path = folder / f"{name}.weights.h5"
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", UserWarning)  # of weights that stay as they were
+                warnings.simplefilter("error", UserWarning)  # Keras warns of weights that the file does not have
                 network.load_weights(path)
         except FileNotFoundError:
             raise InputError(

@@ -1,4 +1,4 @@
-"""The signals that ask a training, or what launched one, to stop."""
+"""The signals that ask a training, or the launcher of a training, to stop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from types import FrameType
 
 @contextmanager
 def stop_signals(*, interrupts: Callable[[], bool] | None = None) -> Iterator[list[int]]:
-    """A list of the SIGTERM and SIGINT that come during the block; in another thread than the main one none do.
+    """A list that collects each SIGTERM and SIGINT during the block; outside of the main thread it stays empty.
 
-    With `interrupts`, a SIGINT raises KeyboardInterrupt if it is not the first signal, or if that says so.
+    With `interrupts`, a SIGINT raises KeyboardInterrupt if it is not the first signal, or if `interrupts()` is true.
     """
     came: list[int] = []
 

@@ -1,9 +1,10 @@
-"""Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and cleared away.
+"""Training on several hosts of a cluster: a Kubeflow TrainJob is created, followed and deleted.
 
-Kubeflow Trainer makes a JobSet of it, whose one job "node" has a pod for each worker. When a worker is lost, the JobSet
-restarts all of them, as the runtime says (`deploy/nodes/training-runtime.yaml`). The launcher deletes the job when it
-is over. If the launcher is killed, Kubernetes deletes the job together with the pods of all its launchers, which own
-it. A pod that has only failed is still there, so the step's next attempt finds the job. No TensorFlow in here.
+Kubeflow Trainer makes a JobSet of the TrainJob. Its one job, "node", has a pod for each worker. When a worker is lost,
+the JobSet restarts all of them, as the runtime says (`deploy/nodes/training-runtime.yaml`). The launcher deletes the
+TrainJob at its end. The pods of the launchers own the TrainJob: if a launcher is killed, Kubernetes deletes the
+TrainJob when all these pods are deleted. A pod that has only failed is still there, so the step's next attempt finds
+the TrainJob. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -26,24 +27,24 @@ from training.nodes.trainapi import GROUP, VERSION, TrainJobs, pod_state, this_p
 from training.nodes.workers import PREEMPTED, most_telling
 
 PORT = 2222  # of each worker's TensorFlow server
-_JOB = "node"  # of the runtime's job of workers
-_SPEC_HASH = "calopipe/request"  # the annotation that tells two TrainJobs of one name apart
+_JOB = "node"  # the name of the runtime's job of workers
+_SPEC_HASH = "calopipe/request"  # the annotation by which two TrainJobs with one name differ
 
 _LINES_SHOWN = 40
-_LOG_OVERLAP_S = 5  # is read again at each look; its lines are recognised by their time stamps, of nanoseconds
-_DELETING_S = 10.0  # after a signal, a pod has 30 s by default until it is killed
+_LOG_OVERLAP_S = 5  # read again at each look; known lines are recognised by their time stamps, in nanoseconds
+_DELETING_S = 10.0  # time to delete the job: after a signal, a pod has by default 30 s until it is killed
 _EVERY_S = 5.0  # between two looks at the cluster
-_PATIENCE_S = 300.0  # in which the cluster may not answer
-_START_S = 300.0  # after which a job that Kubernetes refuses to start, and that has no pod, has failed
+_PATIENCE_S = 300.0  # the longest time that the cluster may not answer
+_START_S = 300.0  # a job without a pod, which Kubernetes refuses to start, has failed after this time
 
 
 def job_name(training: str) -> str:
-    """The TrainJob of a training: a function of it, so that a step that is started again finds its job."""
+    """The name of a training's TrainJob. It is a function of `training`, so a step that is started again finds it."""
     return f"calopipe-{hashlib.sha256(training.encode()).hexdigest()[:16]}"
 
 
 def addresses(name: str, nodes: int) -> list[str]:
-    """host:port of each worker, as a JobSet names its pods in the headless service that has its own name."""
+    """host:port of each worker. A JobSet gives its pods these names, in a headless service with the JobSet's name."""
     return [f"{name}-{_JOB}-0-{index}.{name}:{PORT}" for index in range(nodes)]
 
 
@@ -58,7 +59,7 @@ def manifest(
         "numNodes": nodes,
         "image": image,
         "command": ["python", "-m", "training"],
-        # Kubernetes puts variables in for $(NAME); of $$ it makes $.
+        # Kubernetes replaces $(NAME) by the value of a variable, and $$ by $.
         "args": [text.replace("$", "$$") for text in (*arguments, "--hosts", ",".join(addresses(name, nodes)))],
         "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
     }
@@ -83,13 +84,13 @@ def launch(
 ) -> None:
     """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
 
-    `training` names what is trained: the TrainJob's name is a function of it, so a launcher that was killed and is
-    started again continues with the job it finds. `resources` are requested and limited for each worker; `runtime` is
+    `training` names what is trained. The TrainJob's name is a function of it, so a launcher that was killed and is
+    started again continues with the job it finds. `resources` are the requests and limits of each worker; `runtime` is
     the TrainingRuntime in the namespace. The first worker's log is repeated here.
 
-    The job is deleted when this ends: when the job has completed or failed, after `deadline_s` seconds of this
-    launcher, on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer, the
-    job goes on until another launcher follows it, the pods of its launchers are deleted, or it ends by itself.
+    The job is deleted when this function ends: when the job has completed or failed, after `deadline_s` seconds of this
+    launcher, or on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer,
+    the job goes on until the pods of its launchers are deleted, another launcher follows it, or it ends by itself.
 
     Raises InputError for what a user can correct, such as a worker's bad input, and RuntimeError for any other failure
     of a worker. Must be called from the main thread, since it handles signals.
@@ -121,7 +122,7 @@ class _Clock:
         self._started = time.monotonic()
 
     def pause(self) -> None:
-        """Wait for the next look. SystemExit after a stop signal, InputError after the deadline."""
+        """Wait until the next look. Raises SystemExit after a stop signal, InputError after the deadline."""
         deadline = self._started + self._deadline_s
         until = min(time.monotonic() + _EVERY_S, deadline)
         while not self._signals and time.monotonic() < until:
@@ -136,9 +137,9 @@ class _Clock:
 
 
 def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
-    """The job that is wanted, owned by `owner`: a new one, or the one that an earlier launcher has left.
+    """The `wanted` job, owned by `owner`: a new one, or the one that an earlier launcher has left.
 
-    One that failed, or that ended and had another spec, is deleted first.
+    An earlier job that failed, or that is complete and had another spec, is deleted first.
     """
     name = wanted["metadata"]["name"]
     if owner is not None:
@@ -164,7 +165,7 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
 
 
 def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
-    """Print the first worker's log and the states of the pods until the job has ended; the job as it is then."""
+    """Print the first worker's log and the states of the pods until the job has ended; returns the ended job."""
     name = job["metadata"]["name"]
     log, said, told, since = _Log(jobs), "", set[str](), time.monotonic()
     while True:
@@ -180,15 +181,15 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
             log.print_new(team[0])
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
-        if not said:  # there has been no pod
+        if not said:  # there has been no pod so far
             _look_at_start(jobs, job, told, late=time.monotonic() - since >= _START_S)
         clock.pause()
 
 
 def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, late: bool) -> None:
-    """Print why `job` has no pods yet: warnings of Kubernetes that are not among those `told` before.
+    """Print why `job` has no pods yet: those warnings of Kubernetes that were not `told` before.
 
-    InputError where it is `late` and the job itself is refused.
+    InputError if it is `late` and a warning is about the job itself.
     """
     name, refused, lines = job["metadata"]["name"], "", []
     for event in jobs.warnings(job):
@@ -206,7 +207,7 @@ def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, late: bool) ->
 
 
 def _delete(job: Json) -> None:
-    """Delete `job`. A failure to delete it is printed and not raised, so that it hides no earlier error."""
+    """Delete `job`. An error is printed and not raised, so that it does not hide an earlier error."""
     name = job["metadata"]["name"]
     try:
         TrainJobs(partial(time.sleep, 1.0), _DELETING_S).delete(job)
@@ -217,7 +218,7 @@ def _delete(job: Json) -> None:
 
 
 def _failure(jobs: TrainJobs, job: Json) -> Exception:
-    """Why `job` has failed, by the worker that caused it; the end of that worker's log is printed."""
+    """The error of `job`, from the worker that caused it; prints the end of that worker's log."""
     name = job["metadata"]["name"]
     ends = {
         index: (pod, end)
@@ -229,7 +230,7 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
         return RuntimeError(f"TrainJob {name} has failed, and no worker is left to say why: {message}")
     index = most_telling({index: end.exit_code for index, (_, end) in ends.items()})
     pod, end = ends[index]
-    if index != 0:  # the first one's has been shown
+    if index != 0:  # the log of worker 0 has been shown
         for line in jobs.log(pod.metadata.name, tail_lines=_LINES_SHOWN) or ():
             _say(f"worker {index}: {line}")
     last_word = next((line for line in reversed((end.message or "").splitlines()) if line.strip()), "")
@@ -240,7 +241,7 @@ def _failure(jobs: TrainJobs, job: Json) -> Exception:
 
 
 class _Log:
-    """The log of one pod after another; each line is printed once."""
+    """Prints the log of a pod, and then of the pods that replace it; each line once."""
 
     def __init__(self, jobs: TrainJobs) -> None:
         self._jobs = jobs

@@ -1,9 +1,9 @@
-"""The workers of a training, one process each: how they find each other, and how they end where one is lost.
+"""The workers of a training, one process each: how they find each other, and how they end if one of them is lost.
 
-TensorFlow notices the loss: the workers send heartbeats to the first, and a collective without one of them fails. A
+TensorFlow notices the loss: the workers send heartbeats to the first worker, and a collective without a worker fails. A
 lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
-too, with an exit code that says why, and all are to be started again from the last checkpoint: by a cluster's failure
-policy, or by hand. No TensorFlow in here.
+too, with an exit code that says why. Then all workers must be started again, and go on from the last checkpoint: a
+cluster's failure policy does this, or the user. No TensorFlow in here.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from dataclasses import dataclass
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
-# Both mean "run again, and training continues from its last checkpoint". A cluster's failure policy treats them
+# Both codes mean "run again, and training continues from its last checkpoint". A cluster's failure policy treats them
 # differently from a defect (1) and bad input (2). 75 is EX_TEMPFAIL of sysexits.h, a temporary failure: try again.
-# 76 is the next number: EX_PROTOCOL there, a remote system that misbehaves, and not used otherwise here.
-PREEMPTED = 75  # got SIGTERM, and saved
+# 76 is the next number. It is EX_PROTOCOL there, a remote system that misbehaves; calopipe has no other use for it.
+PREEMPTED = 75  # this process got SIGTERM, and saved
 LOST_WORKER = 76  # another worker is gone
 
 
 def most_telling(codes: Mapping[int, int]) -> int:
-    """The worker whose exit code says most about why all ended.
+    """The worker whose exit code says most about why all ended, of `codes` by worker.
 
-    Bad input says most, then any other error, then a death by a signal, whose code is above 128, then the report
-    of another worker's loss.
+    Bad input says most; then any other error; then PREEMPTED, and a death by a signal, whose code is above 128; then
+    the report of another worker's loss.
     """
 
     def precedence(index: int) -> tuple[bool, bool, bool, int]:
@@ -44,7 +44,7 @@ _INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # set by Kubernetes in each pod of an 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All workers of a training, as "host:port" each, and which of them this process is."""
+    """All workers of a training, "host:port" for each; `index` says which of them this process is."""
 
     hosts: tuple[str, ...]
     index: int
@@ -68,9 +68,9 @@ class Cluster:
 
     @classmethod
     def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
-        """The cluster that this process belongs to: from `hosts`, else from TF_CONFIG; None without either.
+        """The cluster that this process belongs to: from `hosts`, else from TF_CONFIG; None without both.
 
-        Without an `index`, it is that of the pod that this process runs in. InputError if hosts or index are wrong.
+        Without an `index`, it is the index of this process's pod. InputError if hosts or index are wrong.
         """
         if hosts:
             return cls(tuple(hosts), _index_of_pod(len(hosts)) if index is None else index)
@@ -98,7 +98,7 @@ class Cluster:
         return cls(tuple(map(str, (*chiefs, *others))), index if kind == "chief" else len(chiefs) + index)
 
     def to_environment(self) -> dict[str, str]:
-        """The variable in which TensorFlow looks for the cluster; a chief is its worker 0."""
+        """The environment variable from which TensorFlow takes the cluster; the chief is worker 0."""
         task = {"type": "worker", "index": self.index}
         return {_VARIABLE: json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})}
 
@@ -111,9 +111,9 @@ def _index_of_pod(workers: int) -> int:
 
 
 def exit_lost(cluster: Cluster, reason: str) -> None:
-    """End this process at once, with one line, because of the loss of a worker that TensorFlow gives as `reason`.
+    """End this process at once, with one line, because a worker is lost; `reason` is TensorFlow's message.
 
-    No handlers or destructors run, since they would wait for a thread that is inside a collective.
+    No handlers or destructors run, because they would wait for a thread that is inside a collective.
     """
     line = f"error: lost {_lost(cluster, reason)}; run all again, training goes on from its checkpoint\n"
     os.write(2, line.encode())
@@ -121,9 +121,9 @@ def exit_lost(cluster: Cluster, reason: str) -> None:
 
 
 def _lost(cluster: Cluster, reason: str) -> str:
-    """The worker that `reason` names first, beside this one."""
+    """The first worker in `reason` that is not this one."""
     named = [int(number) for number in re.findall(r"/job:worker(?:/replica:\d+)?/task:(\d+)", reason)]
-    if "CoordinationService" in reason:  # which is the first worker's
+    if "CoordinationService" in reason:  # a service of the first worker
         named.append(0)
     others = [number for number in named if number != cluster.index and number < cluster.size]
     return f"the worker at {cluster.hosts[others[0]]}" if others else "another worker"

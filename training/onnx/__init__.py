@@ -1,1 +1,1 @@
-"""Models as ONNX graphs that ONNX Runtime runs in little time."""
+"""Models as ONNX graphs that ONNX Runtime runs fast."""

@@ -1,4 +1,4 @@
-"""A TensorFlow function as an ONNX graph: by tf2onnx, with operations that ONNX Runtime runs in fewer steps."""
+"""A TensorFlow function as an ONNX graph: made by tf2onnx, with some operations replaced by ones that are faster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.onnx.passes import shorten
 
 
 def converted(function: Any, opset: int) -> Any:
-    """The ONNX model of the tf.function `function`, which has an input signature and gives a dictionary."""
+    """The ONNX model of the tf.function `function`, which has an input signature and returns a dictionary."""
     from tf2onnx import convert, optimizer, tf_loader, tfonnx  # noqa: PLC0415  only exports need the converter
     from tf2onnx.optimizer.const_fold_optimizer import ConstFoldOptimizer  # noqa: PLC0415
 
@@ -27,7 +27,7 @@ def converted(function: Any, opset: int) -> Any:
                 tensors_to_rename=convert.tensor_names_from_structed(concrete, inputs, outputs),
                 custom_op_handlers={name: (handler, []) for name, handler in _HANDLERS.items()},
             )  # fmt: skip
-    # the others take four times as long as all else together, and ONNX Runtime does what they do when it loads a file
+    # tf2onnx's other optimizers take four times as long as all else; ONNX Runtime does the same when it loads a file
     folded = optimizer.optimize_graph(made, catch_errors=False, optimizers={"fold_constants": ConstFoldOptimizer})
     model = folded.make_model("calopipe")
     shorten(model)
@@ -35,7 +35,7 @@ def converted(function: Any, opset: int) -> Any:
 
 
 def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
-    """Sums by scattering; tf2onnx sorts the rows and gathers them into a table."""
+    """Sums of segments by scattering; tf2onnx would sort the rows and gather them into a table."""
     data, segment, number = node.input
     rank, shape, dtype = graph.get_rank(data), graph.get_shape(data), graph.get_dtype(data)
     index, size = segment, _as_int64(graph, number)
@@ -54,12 +54,12 @@ def _segment_sum(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: 
 
 
 def _alike(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
-    """One operation, for several of tf2onnx: casts for older ONNX; products and their sum, which let NaN through."""
+    """One operation. tf2onnx makes several: casts for older ONNX; or products and their sum, which let NaN through."""
     node.type = _ALIKE[node.type]
 
 
 def _largest(graph: Any, node: Any, name: str, args: Any) -> None:  # noqa: ARG001  tf2onnx gives them
-    """The largest values, which tf2onnx makes float32 first: close doubles would come in another order."""
+    """The largest values. tf2onnx would first make them float32, which changes the order of close doubles."""
     from onnx import TensorProto  # noqa: PLC0415
 
     number = graph.make_node("Unsqueeze", [_as_int64(graph, node.input[1]), _constant(graph, [0])]).output[0]

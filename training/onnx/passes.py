@@ -1,4 +1,4 @@
-"""What is changed in an ONNX model so that ONNX Runtime makes the same numbers in less time."""
+"""Changes of an ONNX model with which ONNX Runtime computes the same numbers in less time."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 from training.onnx.shapes import bodies, fit_shapes, replace
 
-_LAST = 10**9  # from where on a slice ends nowhere
+_LAST = 10**9  # a slice that ends here or later goes to the end
 
 
 def shorten(model: Any) -> None:
-    """Change the ONNX `model`, as tf2onnx makes it, so that it has fewer operations, and those that take less time."""
+    """Change the ONNX `model` from tf2onnx, so that it has fewer and faster operations."""
     _take_from_around(model.graph)
     _merge(model.graph, {})
     _join_constants(model.graph)
@@ -22,9 +22,9 @@ def shorten(model: Any) -> None:
 
 
 def _merge(graph: Any, outside: Mapping[str, Any]) -> None:
-    """Take columns, limit numbers by one operation each; leave out slices of everything. In the bodies of loops too.
+    """Make taking a column, and limiting numbers, one operation each; leave out slices that take everything.
 
-    `outside` are the small constants of the graphs around this one.
+    The bodies of loops are changed too. `outside` are the small constants of the graphs around `graph`.
     """
     from onnx import helper, numpy_helper  # noqa: PLC0415
 
@@ -59,7 +59,7 @@ def _merge(graph: Any, outside: Mapping[str, Any]) -> None:
 def _take_from_around(graph: Any) -> None:
     """Let the bodies of loops take what no iteration changes from the graph around them, or have it as a constant.
 
-    In TensorFlow weights are handed from one iteration to the next; ONNX Runtime would take them for variables.
+    In TensorFlow, weights are handed from one iteration to the next. ONNX Runtime would treat them as variables.
     """
     renamed: dict[str, str] = {}
     constants = {tensor.name: tensor for tensor in graph.initializer}
@@ -69,9 +69,9 @@ def _take_from_around(graph: Any) -> None:
             _rename(body, renamed)
         for body in bodies([node]) if node.op_type == "Loop" else ():
             same = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
-            for state in range(len(node.input) - 1, 1, -1):  # the first two inputs of both count and go on
+            for state in range(len(node.input) - 1, 1, -1):  # the first two inputs are the count and the condition
                 inside, given = body.input[state].name, body.output[state - 1].name
-                handed_on = [output.name for output in body.output].count(inside) > (given == inside)  # as another
+                handed_on = [output.name for output in body.output].count(inside) > (given == inside)  # as another one
                 if same.get(given, given) == inside and not handed_on:
                     if node.input[state] in constants:
                         body.initializer.append(constants[node.input[state]])
@@ -87,7 +87,7 @@ def _take_from_around(graph: Any) -> None:
 
 
 def _rename(graph: Any, names: Mapping[str, str]) -> None:
-    """Let operations take other `names`, here and in the bodies of loops."""
+    """Rename the inputs of operations by `names`, here and in the bodies of loops."""
     for node in graph.node:
         node.input[:] = [names.get(name, name) for name in node.input]
     for body in bodies(graph.node):
@@ -95,7 +95,7 @@ def _rename(graph: Any, names: Mapping[str, str]) -> None:
 
 
 def _join_constants(graph: Any) -> None:
-    """Let equal constants of a graph be one: then ONNX Runtime sees which operations are the same, and runs one."""
+    """Make equal constants of a graph one constant: ONNX Runtime then sees equal operations, and runs only one."""
     from onnx import numpy_helper  # noqa: PLC0415
 
     known: dict[Any, str] = {}
@@ -109,13 +109,13 @@ def _join_constants(graph: Any) -> None:
 
 
 def _used(graph: Any) -> set[str]:
-    """The names that operations take, here and in the bodies of loops, and that graphs give."""
+    """The names of the inputs of operations and of the outputs of graphs, here and in the bodies of loops."""
     own = {name for node in graph.node for name in node.input} | {tensor.name for tensor in graph.output}
     return own.union(*map(_used, bodies(graph.node)))
 
 
 def _drop_unused(graph: Any) -> None:
-    """Leave out operations and constants that nothing takes."""
+    """Remove operations and constants that nothing uses."""
     for body in bodies(graph.node):
         _drop_unused(body)
     left = {tensor.name for tensor in graph.output}
@@ -129,7 +129,7 @@ def _drop_unused(graph: Any) -> None:
 
 
 def _cuts(node: Any, constants: Mapping[str, Any]) -> dict[int, list[int]] | None:
-    """Start, end and step of a slice, by axis; None where one is no constant. Steps are 1 unless they are given."""
+    """Start, end and step of a slice, by axis; None if one is not a constant. Steps are 1 if they are not given."""
     if len(node.input) < 4 or any(name not in constants for name in node.input[1:]):
         return None
     starts, ends, axes, *steps = (constants[name].tolist() for name in node.input[1:])
@@ -143,7 +143,7 @@ def _of_everything(cuts: Mapping[int, list[int]] | None) -> bool:
 
 
 def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[int, int] | None:
-    """The axis and the index, where the two operations take what has one index of an axis."""
+    """The axis and the index, if the two operations take the values at one index of an axis; else None."""
     axes = constants.get(squeeze.input[1]) if len(squeeze.input) > 1 else None
     if slicing.op_type != "Slice" or axes is None or axes.size != 1:
         return None
@@ -156,7 +156,7 @@ def _column(slicing: Any, squeeze: Any, constants: Mapping[str, Any]) -> tuple[i
 
 
 def _limits(highest: Any, lowest: Any, constants: Mapping[str, Any]) -> list[str] | None:
-    """The names of the lowest and the highest number, where the two operations limit numbers to what is between."""
+    """The names of the lowest and the highest number, if the two operations limit numbers to these; else None."""
     if highest.op_type != "Min" or len(lowest.input) != 2 or len(highest.input) != 2:
         return None
     low, high = lowest.input[1], highest.input[1]

@@ -1,8 +1,8 @@
-"""Operations of an ONNX model in the form that ONNX Runtime is fast in, which hangs on the shapes of what they take.
+"""Puts operations of an ONNX model into the form that ONNX Runtime is fast in. It depends on the shapes of the inputs.
 
-As measured with ONNX Runtime 1.23 on one thread (`docs/log/models.md`): a number for each of many rows of one column is
-taken row by row, 40 times as slow as a number whose shape has two ones; and `Gather` copies single numbers ten times as
-slowly as `GatherElements`.
+Measured with ONNX Runtime 1.23 on one thread (`docs/log/models.md`): an operation of one number with many rows of one
+column goes row by row, 40 times as slow as with a number of shape (1, 1); and `Gather` copies single numbers ten times
+as slowly as `GatherElements`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-# Operations on numbers at the same place of several tensors.
+# Operations that combine the numbers at the same place of several tensors.
 _ELEMENTWISE = (
     "Add", "And", "BitShift", "BitwiseAnd", "BitwiseXor", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "Max",
     "Min", "Mul", "Or", "Sub", "Where",
@@ -22,7 +22,7 @@ _Shape = tuple[int, ...]  # -1 where a dimension is not known
 
 
 def fit_shapes(model: Any) -> None:
-    """Change the operations of the ONNX `model`."""
+    """Change the operations of the ONNX `model` to their fast forms."""
     from onnx import shape_inference  # noqa: PLC0415  only exports need it
 
     _Fitting(model.graph, shape_inference.infer_shapes(model).graph, {}, {}).fit()
@@ -35,14 +35,14 @@ def bodies(nodes: Sequence[Any]) -> Iterator[Any]:
 
 
 def replace(list_: Any, others: Sequence[Any]) -> None:
-    """Let a `list_` of a graph hold the `others`, of which some may be in it."""
-    others = deepcopy(others)  # those that are removed lose what they hold
+    """Replace the content of a `list_` of a graph by the `others`; some of these may be in it already."""
+    others = deepcopy(others)  # an element that is removed from a list loses its content
     del list_[:]
     list_.extend(others)
 
 
 class _Fitting:
-    """A `graph`, whose shapes `inferred` has; `shapes` and `constants` are of the graphs around it."""
+    """A `graph`; `inferred` is the same with shapes. `shapes` and `constants` are those of the graphs around it."""
 
     def __init__(self, graph: Any, inferred: Any, shapes: Mapping[str, _Shape], constants: Mapping[str, Any]) -> None:
         self._graph, self._inferred = graph, inferred
@@ -58,7 +58,7 @@ class _Fitting:
         self._graph.initializer.extend(self._new.values())
 
     def _fitted(self, node: Any) -> list[Any]:
-        """The operations in place of one, which may be itself, changed."""
+        """The operations that replace `node`; this may be the node itself, changed."""
         shapes = [self._shapes[name] for name in node.input if name in self._shapes]
         if len(shapes) == len(node.input):
             if node.op_type in _ELEMENTWISE:
@@ -68,7 +68,7 @@ class _Fitting:
         return [node]
 
     def _give_ranks(self, node: Any, shapes: Sequence[_Shape]) -> None:
-        """Let single numbers that are taken with columns (..., 1) have as many dimensions as these."""
+        """Give constants of one number that are combined with columns (..., 1) as many dimensions as the columns."""
         rank = max(map(len, shapes))
         if rank < 2 or any(shape and (len(shape) < rank or shape[-1] != 1) for shape in shapes):
             return
@@ -77,7 +77,7 @@ class _Fitting:
                 node.input[place] = self._reshaped(node.input[place], [1] * rank)
 
     def _gathered(self, node: Any, row: _Shape, wanted: _Shape) -> list[Any]:
-        """The operations in place of one that takes the only column of a table, or numbers (...) from a row."""
+        """The operations that replace a `Gather` of the only column of a table, or of numbers (...) from a row."""
         from onnx import helper  # noqa: PLC0415
 
         (data, places), (output,) = node.input, node.output
@@ -95,7 +95,7 @@ class _Fitting:
         ]
 
     def _reshaped(self, constant: str, shape: Sequence[int]) -> str:
-        """The name of this `constant` in another `shape`."""
+        """The name of a copy of this `constant` with another `shape`."""
         name = f"{self._graph.name}/{constant}/{len(shape)}"
         tensor = self._new[name] = deepcopy(self._constants[constant])
         tensor.name, tensor.dims[:] = name, shape

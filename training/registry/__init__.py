@@ -1,1 +1,1 @@
-"""Models that were promoted, and the training of the next one."""
+"""Models that were promoted, and the training of the next model."""

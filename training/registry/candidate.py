@@ -18,8 +18,8 @@ from training.folder import Card
 class Candidate:
     """The folder of a model, the file of its showers, and the folder of the verdict on them.
 
-    `verdict_id` is the `request` of that verdict, so that another run's verdict is recognised. `incumbent` is the file
-    of the incumbent's showers, which exists if the verdict compares the two.
+    `verdict_id` is the `request` of that verdict, by which another run's verdict is recognised. `incumbent` is the file
+    of the incumbent's showers; it exists if the verdict compares candidate and incumbent.
     """
 
     model: Path
@@ -29,7 +29,7 @@ class Candidate:
     incumbent: Path
 
     def check(self, card: Card, verdict: dict[str, Any]) -> None:
-        """Raise InputError unless the verdict is on these showers against the test split, and they are of the model."""
+        """Raise InputError unless the verdict is on these showers and the test split, and the model made these."""
         path = self.judgement / VERDICT_FILE
         if verdict["request"] != self.verdict_id:
             raise InputError(f"{path}: another verdict than the one just given; does another run write there?")
@@ -42,7 +42,7 @@ class Candidate:
             raise InputError(f"{self.generated}: not made by the model that is to be promoted; generate again")
 
     def defeat(self, name: str, fingerprint: str, verdict: dict[str, Any]) -> str | None:
-        """Why the verdict does not let it replace the current model, which has this name; None if it does."""
+        """Why the candidate may not replace the current model, of this `name` and `fingerprint`; None if it may."""
         judged = [file["sha256"] for file in verdict["inputs"].get("incumbent") or ()]
         present = [storage.sha256_of_file(self.incumbent)] if self.incumbent.is_file() else []
         if not judged or judged != present or _model_of(self.incumbent) != fingerprint:
@@ -51,16 +51,16 @@ class Candidate:
 
 
 def pin(grade: dict[str, Any]) -> str:
-    """The name of a verdict's grade with the hash of its tolerances, since files of one name can differ."""
+    """The name of a verdict's grade with the hash of its tolerances, since grades of one name can differ."""
     return f"{grade['name']} {storage.fingerprint(grade['tolerance'])[:16]}"
 
 
 def content(pinned: str) -> str:
-    """The hash in what `pin` returns."""
+    """The hash in `pinned`, which `pin` returned."""
     return pinned.rpartition(" ")[2]
 
 
 def _model_of(showers: Path) -> Any:
-    """The fingerprint of the model that made the showers in a file."""
+    """The fingerprint of the model that made the showers in the file `showers`."""
     with h5py.File(showers, "r") as file:
         return file.attrs.get("model")

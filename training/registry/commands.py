@@ -1,4 +1,4 @@
-"""What is done with the models that the pipeline promoted, as commands."""
+"""The commands for a registry, the models that the pipeline promoted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _regrade(options: argparse.Namespace) -> None:
 
 
 def _history(options: argparse.Namespace) -> list[Promotion]:
-    """All promotions. InputError: there is no such folder."""
+    """All promotions. InputError: the registry's folder does not exist."""
     registry = _registry(options)
     history = registry.history()
     if not history and isinstance(registry.place, Path) and not registry.place.is_dir():

@@ -1,9 +1,9 @@
 """The registry of promoted models: models that a verdict accepted, one after the other, with their history.
 
-A promotion is a numbered document; the one with the highest number names the current model. Documents are created and
-never changed, so the history cannot be rewritten, and of two runs that promote at once only one can create the next
-number. The models are stored beside them under names made from their content. The first model's grade is the
-registry's: a model that was accepted under other tolerances is not promoted. The registry is a folder or a gs://
+A promotion is a numbered document. The document with the highest number names the current model. Documents are never
+changed, so the history cannot be rewritten. If two runs promote at once, only one can create the next number. The
+models are stored beside the documents, under names made from their content. The grade of the first model is the
+registry's grade: a model that was accepted under other tolerances is not promoted. The registry is a folder or a gs://
 address. No TensorFlow in here.
 """
 
@@ -36,11 +36,11 @@ _NUMBERED = re.compile(r"\d{6}\.json")
 
 @dataclass(frozen=True)
 class Promotion:
-    """A model became the current one, or another grade is asked for from then on.
+    """A change of the registry: a model became the current one, or from now on another grade is required.
 
-    `model` is its name in the registry and `fingerprint` that of its weights; `replaced` names the model that was
-    current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC, `id` unique.
-    `grade` is what the next model must be accepted under, as `pin` writes it.
+    `model` is the name of the current model in the registry, and `fingerprint` that of the model. `replaced` names the
+    model that was current before, None for the first. `why` is PROMOTED, ROLLED_BACK or REGRADED, `at` a time in UTC,
+    `id` unique. `grade`, as `pin` writes it, is the grade under which the next model must be accepted.
     """
 
     number: int
@@ -60,7 +60,7 @@ class Registry:
     place: Location
 
     def require_usable(self) -> None:
-        """Raise InputError or OSError if it is already clear, without writing, that no model can be promoted here."""
+        """Raise InputError or OSError if it is clear, without writing anything, that no model can be promoted here."""
         self.current()
         place = self.place
         if isinstance(place, Path):
@@ -80,7 +80,7 @@ class Registry:
         return self._read(names[-1]) if names else None
 
     def in_use(self) -> str:
-        """The current model, since when it is in use, and the grade that it was accepted under if another is asked for.
+        """A line with the current model, since when it is in use, and its grade, if another grade is required now.
 
         Empty before the first promotion.
         """
@@ -99,10 +99,10 @@ class Registry:
         return sorted(filter(_NUMBERED.fullmatch, storage.listing(self.place / _PROMOTIONS)))
 
     def incumbent(self, challenger: str | None = None) -> Promotion | None:
-        """The promotion of the model that one with the fingerprint `challenger` has to beat: the current model.
+        """The promotion of the model that the model with the fingerprint `challenger` has to beat: the current model.
 
-        If the challenger is the current model itself, the model that it replaced when it was promoted, so that a
-        repeated run is judged against the same model as before.
+        If the challenger is the current model itself, it is the model that the challenger replaced when it was
+        promoted. So a repeated run is judged against the same model as before.
         """
         history = self.history()
         if not history or history[-1].fingerprint != challenger:
@@ -111,7 +111,7 @@ class Registry:
         return history[promoted[-1] - 1] if promoted[-1] else None
 
     def withdrawn(self) -> dict[str, Promotion]:
-        """The rollbacks that took models out of use, by the fingerprints of the models."""
+        """The rollbacks that took models out of use, by the fingerprint of the model that each took out of use."""
         withdrawn: dict[str, Promotion] = {}
         history = self.history()
         for before, entry in zip([None, *history], history, strict=False):
@@ -121,17 +121,18 @@ class Registry:
         return withdrawn
 
     def regrade(self, grade: dict[str, Any]) -> Promotion:
-        """Ask for another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""
+        """Require another `grade`, a verdict's, from now on; the current model stays. InputError without a model."""
         current = self.current()
         if current is None:
             raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
         return self._require_first(self._append(current, current.model, current.fingerprint, REGRADED, pin(grade)))
 
     def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True, unread: bool = True) -> folder.Card:
-        """The card of a promoted model, copied to the folder `to` unless it is there.
+        """Copy a promoted model to the folder `to`, unless it is there already; returns the model's card.
 
-        InputError if another model or training is there, and may not be overwritten (`overwrite`); and, before a file
-        is copied that would run in `to`, if a user's file states the model that this process was not given (`unread`).
+        InputError: another model or training is in `to`, and `overwrite` is false; or a user's file states the model,
+        this process was not given the file, and `unread` is false. In `to` that file would run, so this is checked
+        before it is copied.
         """
         present = folder.model_in(to)
         if present is not None and present.fingerprint() == promotion.fingerprint:
@@ -147,7 +148,7 @@ class Registry:
 
     @contextmanager
     def _local(self, promotion: Promotion) -> Iterator[tuple[Path, folder.Card]]:
-        """A promoted model's folder on a local disk, and its card; InputError: it is damaged, or of another version."""
+        """A promoted model's folder on a local disk, and its card. InputError: damaged, or of another version."""
         source = self.place / _MODELS / promotion.model
         with mirrored(source, "*", writes=False) as local:
             if not (local / folder.CARD).is_file():
@@ -162,11 +163,11 @@ class Registry:
             yield local, card
 
     def promote(self, candidate: Candidate) -> str:
-        """Make the candidate the current model if its verdict accepts it and finds it no worse; what was done.
+        """Make the candidate the current model if its verdict accepts it and finds it no worse. Returns what was done.
 
-        The verdict must be on the candidate's showers, the showers of its model, and the comparison with the current
-        model of this registry; InputError if these files contradict each other. A model that was rolled back is not
-        promoted again. If several are promoted at once, one succeeds.
+        The verdict must be on the candidate's showers, the showers must be made by its model, and the verdict must
+        compare it with the current model of this registry. InputError if these files contradict each other. A model
+        that was rolled back is not promoted again. If several runs promote at once, one succeeds.
         """
         card = folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
@@ -187,9 +188,9 @@ class Registry:
         return "not promoted: another run promoted a model at the same time; run again, against that one"
 
     def rollback(self, to: str | None = None) -> Promotion:
-        """Make the model named `to` current again, or the one that was in use before the current one was promoted.
+        """Make an earlier model current again: `to`, or the one that was in use before the current one was promoted.
 
-        InputError if there is none.
+        InputError if there is no such model.
         """
         history = self.history()
         if not history:
@@ -197,7 +198,7 @@ class Registry:
         current, away = history[-1], self.withdrawn()
         past = [entry for entry in history if entry.fingerprint != current.fingerprint]
         began = max(entry.number for entry in history if (entry.model, entry.why) == (current.model, PROMOTED))
-        # the newest that was not itself rolled back; what came after the current model was passed over by `--to`
+        # the newest earlier model that was not rolled back; later ones were skipped by an earlier `--to`
         earlier = [entry for entry in past if entry.number < began and entry.fingerprint not in away]
         chosen = [entry for entry in past if entry.model == to] if to else earlier
         if not chosen:
@@ -258,7 +259,7 @@ class Registry:
     def _append(
         self, current: Promotion | None, model: str, fingerprint: str, why: str, grade: str
     ) -> Promotion | None:
-        """The promotion after `current`, which is written; None if another run was faster."""
+        """Write the promotion after `current` and return it; None if another run was faster."""
         promotion = Promotion(
             number=current.number + 1 if current else 1,
             model=model,

@@ -1,6 +1,6 @@
 """Training that keeps a model current: it starts from the model in use, and trains only if there is something new.
 
-No TensorFlow in here: a run that finds nothing new need not wait for it.
+No TensorFlow in here: a run that finds nothing new does not have to load it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.nodes.workers import Cluster
 from training.registry.registry import Promotion, Registry
 from training.seen import JUDGES, require_unseen
 
-# Trains on a dataset into a folder with a config, starting from the weights of a model in another folder, if given.
+# Trains a config on a dataset, into a folder. A fourth argument is the folder of the model to start from, or None.
 Fit: TypeAlias = "Callable[[Location, Path, FitConfig, Path | None], Card]"
 
 
@@ -37,9 +37,9 @@ def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path
 
 
 def fit_on_nodes(name: str, **job: Any) -> Fit:
-    """As `fit_here`, by a TrainJob of several nodes, which must see dataset and model under the same paths.
+    """As `fit_here`, by a TrainJob of several nodes. The nodes must see dataset and model at the same paths.
 
-    `name` is the config's name; `job` has the nodes and what else `training.nodes.trainjob.launch` takes.
+    `name` is the config's name; `job` has the `nodes` and other arguments of `training.nodes.trainjob.launch`.
     """
 
     def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
@@ -51,7 +51,7 @@ def fit_on_nodes(name: str, **job: Any) -> Fit:
         arguments = ["fit", "--dataset", str(dataset), "--output", place, "--overwrite", *as_options(config, name)]
         if warm_start is not None:
             arguments += ["--warm-start", mirror.address(warm_start)]
-        asked = job | {"nodes": int(job["nodes"])}  # kfp hands numbers on as JSON's one kind
+        asked = job | {"nodes": int(job["nodes"])}  # kfp may hand it on as a float: JSON has one kind of number
         launch(training=f"{training} {place}", arguments=arguments, **asked)
         mirror.refresh(model)
         card = folder.model_in(model)
@@ -67,11 +67,12 @@ def retrain(
 ) -> tuple[Card, Promotion | None]:
     """A model of `config` for `dataset` in the folder `model`, and the incumbent of `registry` that it has to beat.
 
-    Nothing is trained if the model in that folder, which is the last attempt, or the registry's current model is of the
-    same data and settings; what has changed since that attempt is said. Otherwise `fit` is called. If `origin` is
-    "incumbent" it starts from the weights of the incumbent, unless that has other networks. The folder `copy` gets a
-    copy of the incumbent's model. InputError if it is of another detector, or was trained on events that are to judge
-    both; and, before it is copied, if a user's file states it that this process was not given.
+    The folder `model` may hold the model of the last run; what has changed since then is printed. Nothing is trained if
+    this model, or the registry's current model, is of the same data and settings. Otherwise `fit` is called. If
+    `origin` is "incumbent", the training starts from the weights of the incumbent, unless these do not fit the new
+    model. The folder `copy` gets a copy of the incumbent's model. InputError if the incumbent is of another detector,
+    or was trained on events that are to judge both models; and, before the incumbent is copied, if a user's file states
+    the incumbent and this process was not given that file.
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
@@ -104,7 +105,7 @@ def retrain(
 def _current_of(
     manifest: Manifest, config: FitConfig, registry: Registry, *, origin: str, copy: Path, model: Path
 ) -> Card | None:
-    """The registry's current model, copied to `model`, if it is of these data and settings."""
+    """The card of the registry's current model, copied to `model`, if it is of these data and settings; else None."""
     current = registry.current()
     if current is None or not registry.fetch(current, copy, unread=False).answers(manifest, config, origin):
         return None
@@ -127,7 +128,7 @@ def _require_one_detector(card: Card, manifest: Manifest, registry: Registry) ->
 
 
 def _may_begin(card: Card, config: FitConfig, manifest: Manifest) -> bool:
-    """Whether training may start from the weights of the current model, whose `card` it is; printed too."""
+    """Whether training may start from the weights of the current model, which has this `card`; also prints it."""
     same = card.config.model == config.model
     reason = config.begins_anew(card.valid_range, manifest.valid_range) if same else f"that is a {card.config.model}"
     new = f"new weights, not those of the current model: {reason}"

@@ -40,7 +40,7 @@ def add_to(tasks: Any) -> None:
 
 
 def _perform(make: Callable[[argparse.Namespace, Path, Path], None], options: argparse.Namespace) -> None:
-    """Have `make` write what `options` ask for, of the model, to the output. InputError."""
+    """Call `make`, which writes what `options` ask for to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:

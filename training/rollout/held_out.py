@@ -1,4 +1,4 @@
-"""Roll-outs from the simulations that a model was not trained on."""
+"""Roll-outs that start from the simulations of the test split."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from training import folder
 def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: SplitRule, steps: int) -> str:
     """Roll out `steps` from the first frame of each simulation of the test split among `files`, into `output`.
 
-    With 0 steps, or more than a simulation lasts, as many as it lasts. A roll-out has the name of its simulation, and
-    a movie beside it; one that is there of the same model, simulation and steps is kept. Returns the fingerprint of
-    `rollouts`. InputError: the split is empty.
+    With 0 steps, or more than the simulation has, a roll-out has as many steps as the simulation. Its file has the name
+    of the simulation, and a movie beside it. An earlier roll-out of the same model, simulation and steps is kept.
+    Returns the fingerprint of `rollouts`. InputError: the split is empty.
     """
     card, made = folder.read_card(model), 0
     places = _places(held_out(files, rule), output)
     for path, (flow, sha256) in places.items():
-        stride = round(card.geometry.interval_d / flow.grid.interval_d)  # frames of the simulation a step
+        stride = round(card.geometry.interval_d / flow.grid.interval_d)  # frames of the simulation for each step
         lasts = (len(flow.time) - 1) // max(stride, 1)
         frames = min(steps or lasts, lasts)
         if not _stands(path, {"model": card.fingerprint(), START: sha256}, frames):
             from training.rollout.rollout import roll_out  # noqa: PLC0415  TensorFlow, which what stands needs not
 
             output.mkdir(parents=True, exist_ok=True)
-            for old in (path, movie := path.with_suffix(".gif")):  # of another model or length, or damaged
+            for old in (path, movie := path.with_suffix(".gif")):  # files of another model or length, or damaged ones
                 storage.remove(old)
             roll_out(model, Path(str(flow.path)), path, frame=0, steps=frames, movie=movie)
             made += 1
@@ -47,7 +47,7 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
 
 
 def _places(flows: Sequence[FlowFile], output: Path) -> dict[Path, tuple[FlowFile, str]]:
-    """Each simulation and the hash of its file, by the roll-out's path: of one name several have the hash in theirs."""
+    """Each simulation and the hash of its file, by the roll-out's path, which has the hash if several share a name."""
     places = {}
     names = [PurePath(flow.path.name).stem for flow in flows]
     for name, flow in zip(names, flows, strict=True):
@@ -72,7 +72,7 @@ def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
 
 
 def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
-    """Whether `path` is a roll-out of so many frames, after its first, with the attributes `told`, and has a movie."""
+    """Whether `path` is a roll-out with so many `frames` after its first, the attributes `told`, and a movie."""
     if not (path.is_file() and path.with_suffix(".gif").is_file()):
         return False
     with suppress(InputError, KeyError), opened_file(path) as file:

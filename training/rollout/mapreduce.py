@@ -1,7 +1,7 @@
-"""One step from each of many frames on Beam: map, tiles through the network; reduce, tiles to frames.
+"""One step from each of many frames on Beam. Map sends tiles through the network; reduce joins tiles to frames.
 
-Elements are numbers of frames and tiles. A worker reads its windows from the file itself, and keeps one network with
-one compiled step for all tiles that it is given, whichever thread asks.
+Beam's elements are only the numbers of frames and tiles. A worker reads the windows of its tiles from the file. It
+keeps one network, with one compiled step, for all its tiles and threads.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Piece = tuple[int, int]  # a frame of the file, and a tile of it
 GROUP = 8  # tiles that go through the network together
 
 _loading = threading.Lock()
-_loaded: dict[str, Stepper] = {}  # by fingerprint, of this process, for all its threads
+_loaded: dict[str, Stepper] = {}  # models of this process, by fingerprint; all its threads use them
 
 
 def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_options: Sequence[str] = ()) -> None:
-    """Write the frames that follow those of the flow file `start`, one interval of the model after each.
+    """Write, for each frame of the flow file `start`, the frame one interval of the model later.
 
     Cores of tiles have `side` (x, y) cells. Workers on other hosts need `model`, `start` and the folder of `output` at
-    the same paths. InputError: the model is of another field or other frames, `side` does not fit it, or a value is not
-    a finite number.
+    the same paths. InputError: the model is of another field or for other frames, `side` does not fit the model, or a
+    value is not a finite number.
     """
     require_replaceable(output, start)
     stepper, flow = Stepper(model), open_flow(start)
     stepper.require_fitting(flow)
     card, network, frames = stepper.card, stepper.model, range(len(flow.time))
     for first in frames[::CHUNK_FRAMES]:
-        flow.velocity(first, first + CHUNK_FRAMES)  # what a worker raises is many lines
+        flow.velocity(first, first + CHUNK_FRAMES)  # raises here what is wrong: a worker's error is many lines
     cut = tiles(card.geometry.shape, side, reach=network.reach, stride=network.stride)
     pieces = [(frame, number) for frame in frames for number in range(len(cut))]
     groups = [pieces[first : first + GROUP] for first in range(0, len(pieces), GROUP)]
@@ -73,7 +73,7 @@ def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_
 def _through_network(
     group: Sequence[Piece], model: str, identity: str, start: str, cut: Sequence[Tile], *, file: ModelFile | None
 ) -> Iterator[Any]:
-    """(frame, (tile, velocity of its core)) of each piece of a group; a user's `file` states the model, or none."""
+    """(frame, (tile, velocity of its core)) for each piece of a group. `file` is the user's file of a model, if any."""
     stepper, flow = _stepper(model, identity, file), open_flow(Path(start))
     windows = []
     for frame, number in group:
@@ -86,7 +86,7 @@ def _through_network(
 
 
 def _merge(of_frame: tuple[int, Iterable[tuple[int, Any]]], place: str, cut: Sequence[Tile]) -> None:
-    """Write the frame that its tiles' cores make."""
+    """Join the cores of a frame's tiles, and write the frame."""
     frame, parts = of_frame
     shape = tuple(max(tile.core[axis].stop for tile in cut) for axis in (0, 1))
     whole = np.full((*shape, 2), np.nan, np.float32)
@@ -96,7 +96,7 @@ def _merge(of_frame: tuple[int, Iterable[tuple[int, Any]]], place: str, cut: Seq
 
 
 def _stepper(model: str, identity: str, file: ModelFile | None) -> Stepper:
-    """The model of this process, loaded when a thread first asks for it."""
+    """The model `identity` of this process, loaded when a thread first needs it."""
     with _loading:
         if identity not in _loaded:
             if file is not None:
@@ -113,8 +113,8 @@ Box = tuple[slice, slice]  # along x and y
 
 @dataclass(frozen=True)
 class Tile:
-    """`window` is what the network is given of a frame, `core` what is kept of its answer, `inner` the core's place in
-    the window.
+    """Parts of a frame: `window` is the network's input, `core` the part of its answer that is kept. `inner` is the
+    core's place in the window.
     """
 
     window: Box
@@ -123,11 +123,11 @@ class Tile:
 
 
 def tiles(shape: Sequence[int], side: Sequence[int], *, reach: int, stride: int) -> list[Tile]:
-    """Tiles of cores of `side` (x, y) cells, or less at the far end, which together are the frame of `shape`.
+    """Tiles whose cores have `side` (x, y) cells, or less at the far end, and together are the frame of `shape`.
 
-    All windows have one shape, so that one compiled step serves all. Each begins at a multiple of `stride`, and holds
-    the cells up to `reach` away from its core that the frame has: where a window ends within the frame, a cell of the
-    core does not see that it ends; where it ends with the frame, the network fills up as it does for the whole frame.
+    All windows have one shape, so one compiled step is enough. Each begins at a multiple of `stride`, and holds all
+    cells of the frame up to `reach` away from its core. Where a window ends within the frame, this end does not change
+    the core. Where it ends with the frame, the network pads as it does for the whole frame.
 
     Raises InputError unless the sides of frame and cores are multiples of `stride`.
     """

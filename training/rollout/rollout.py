@@ -1,4 +1,4 @@
-"""Many steps from one frame: the flow as the model continues it, written as it is made."""
+"""Many steps from one frame: the model continues the flow, and each frame is written when it is made."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from preprocessing.flow.pairs import read_pairs
 from training.folder import SEEN
 from training.rollout.stepper import Stepper
 
-_FASTEST = 10.0  # U: a velocity beyond it is none of a flow behind an obstacle
+_FASTEST = 10.0  # in U; a flow behind an obstacle has no higher velocity
 
 
 def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: int, movie: Path | None = None) -> None:
     """Write the flow that the model in folder `model` makes in `steps` steps from a `frame` of the flow file `start`.
 
-    The file `output` begins with that frame; a negative one counts from the end. `movie` is a GIF of vorticity, beside
-    the solver's for as long as `start` goes on, at the model's interval.
+    The file `output` begins with that frame; a negative `frame` counts from the end. `movie` is a GIF of vorticity,
+    beside the solver's as long as `start` has frames at the model's interval.
 
-    InputError: another grid, another Reynolds number than the model was trained for, no such frame, or velocities that
-    grow out of bounds on the way.
+    InputError: the model was trained for another grid or other Reynolds numbers, there is no such frame, or velocities
+    grow out of bounds.
     """
     require_replaceable(output, start)
     if movie is not None:
@@ -74,7 +74,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
 
 
 def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:
-    """Whether a pair of frames of `flow` is among those that the model has seen, where it knows them."""
+    """Whether the model has seen a pair of frames of `flow`; False if its card does not say what it has seen."""
     stride = round(stepper.card.geometry.interval_d / flow.grid.interval_d)
     if SEEN not in stepper.card.files or not 1 <= stride < len(flow.time):
         return False
@@ -83,7 +83,7 @@ def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:
 
 
 def _require_movie(path: Path) -> None:
-    """Raise InputError if a movie is not to take the place of `path`."""
+    """Raise InputError if `path` exists and is not a movie that this program made."""
     from PIL import Image  # noqa: PLC0415  Pillow comes with matplotlib
 
     if not path.exists():
@@ -95,7 +95,7 @@ def _require_movie(path: Path) -> None:
 
 
 def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:
-    """Draw the flow that was `made`, below the solver's from its frame `first` where it is stored at those times."""
+    """Draw the flow `made`, below the solver's `flow` from its frame `first`, if this has frames at the same times."""
     count = len(made.time)
     between = made.grid.interval_d / flow.grid.interval_d
     every = round(between)
@@ -108,16 +108,16 @@ def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:
     write_movie(movie, flows, made.solid)
 
 
-_LEVELS = 24  # of colour, so that a picture compresses
+_LEVELS = 24  # levels of colour: few, so that a picture compresses well
 _MARGIN = 14  # pixels above each flow, for its name
-_MILLISECONDS = 80  # a picture
-_SHARE = 0.995  # of cells whose vorticity the colours span
-_WIDTH = 384  # pixels at least
-_COMMENT = b"calopipe"  # in the file
+_MILLISECONDS = 80  # for each picture
+_SHARE = 0.995  # the colours span the vorticity of this share of the cells
+_WIDTH = 384  # pixels, at least
+_COMMENT = b"calopipe"  # marks the file as a movie of this program
 
 
 def write_movie(path: Path, flows: dict[str, FloatArray], solid: npt.NDArray[np.bool_]) -> None:
-    """Write a GIF of `flows`: by name the vorticity (T, x, y) of as many frames, the first of which sets the scale."""
+    """Write a GIF of `flows`: by name the vorticity (T, x, y), of T frames each. The first flow sets the scale."""
     from PIL import Image, ImageDraw  # noqa: PLC0415  Pillow comes with matplotlib
 
     first = next(iter(flows.values()))

@@ -16,11 +16,11 @@ from calopipe.flow.files import START, FloatArray, FlowFile
 from training.loading import load
 from training.models.flow import FlowModel
 
-_SAME = 1e-3  # of a Reynolds number: one that lies so little outside the training's is no extrapolation
+_SAME = 1e-3  # relative: a Reynolds number may be so far outside of the training's range
 
 
 class Stepper:
-    """The model in the folder `place`. InputError where it is of another field."""
+    """The model in the folder `place`. InputError: it is not a model of flows."""
 
     def __init__(self, place: Path) -> None:
         self.card, network = load(place)
@@ -30,7 +30,7 @@ class Stepper:
         self._step = tf.function(network.advance, autograph=False)
 
     def told(self, start: Path) -> dict[str, Any]:
-        """Attributes of a file that this model makes from the file `start`."""
+        """Attributes for a file that this model makes from the file `start`."""
         card = self.card
         return {
             "solver": f"the model {card.config.model}",
@@ -41,14 +41,14 @@ class Stepper:
         }
 
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
-        """The velocity (N, x, y, 2) one interval later, of `solid` (N, x, y) and `reynolds` (N,)."""
+        """The `velocity` (N, x, y, 2) one interval later, with obstacles `solid` (N, x, y) and `reynolds` (N,)."""
         given = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
         return self._step(*given).numpy()
 
     def require_fitting(self, flow: FlowFile) -> None:
-        """Raise InputError unless `flow` is on the model's cells, and of a Reynolds number that it was trained for.
+        """Raise InputError unless `flow` has the model's cells, and a Reynolds number that the model was trained for.
 
-        The time between its frames is its own: the model starts from one of them.
+        The time between its frames may differ from the model's interval: the model needs only one frame.
         """
         grid = self.card.geometry
         if differs := grid.difference(replace(flow.grid, interval_d=grid.interval_d)):

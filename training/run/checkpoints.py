@@ -1,7 +1,7 @@
-"""Checkpoints that survive: written beside the training, whole or not at all, and verified when they are read.
+"""Checkpoints, written whole or not at all, in a thread beside the training, and verified when they are read.
 
-A checkpoint is two files: `step-N.npz`, the state's arrays, and after it `step-N.json`, which says whose it is and
-what the other must hash to. Without the second, no checkpoint.
+A checkpoint is two files: `step-N.npz`, the state's arrays, and `step-N.json`, written after it, which names the
+training and the SHA-256 of the arrays. Without the second file there is no checkpoint.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORM = Form("calopipe.checkpoint", 1)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint as it was read. `facts` are what `Checkpoints.save` was given beside the state."""
+    """A checkpoint that was read. `facts` are what `Checkpoints.save` was given beside the state."""
 
     path: Path
     step: int
@@ -38,30 +38,30 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints of the training that `request` names, in `folder`: the `kept` newest, and the best.
+    """The checkpoints in `folder` of the training that `request` names: the `kept` newest, and the best.
 
-    The best is the one of the lowest `metric`; one without it is never the best. Of several workers the first alone
-    `writes`.
+    The best checkpoint has the lowest `metric`; a checkpoint without a metric is never the best. Of several workers
+    only the first `writes`.
     """
 
     def __init__(self, folder: Path, *, request: str, kept: int, writes: bool = True) -> None:
         self._folder, self._request, self._kept, self._writes = folder, request, kept, writes
         self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self._written: Future[None] | None = None  # the one that `save` was given last
+        self._written: Future[None] | None = None  # the writing of what `save` was given last
         if writes and folder.is_dir():
             storage.sweep(folder)
-            for path in folder.glob("step-*.npz"):  # of a process that was killed before it described it
+            for path in folder.glob("step-*.npz"):  # left by a process that was killed before it wrote the .json
                 if not path.with_suffix(".json").exists():
                     storage.remove(path)
 
     def save(self, state: State, *, step: int, facts: dict[str, Any]) -> None:
-        """Write a checkpoint in a thread of its own, once the one before is written. Raises what failed that one."""
+        """Write a checkpoint in a thread, once the checkpoint before is written. Raises that one's error, if any."""
         self.wait()
         if self._writes:
             self._written = self._thread.submit(self._write, state, step, facts)
 
     def mark(self, step: int, metric: float | None) -> None:
-        """Note the `metric` of the checkpoint of `step`, once it is written; none where it is not a finite number."""
+        """Note the `metric` of the checkpoint of `step`, once this is written. None, NaN and infinity are left out."""
         self.wait()
         document = self._documents().get(step)
         if document is not None and metric is not None and math.isfinite(metric):
@@ -69,13 +69,13 @@ class Checkpoints:
             self._prune()
 
     def wait(self) -> None:
-        """Return when what was given to `save` is on disk, or raise what kept it from there."""
-        written, self._written = self._written, None  # so that a failure is raised once
+        """Return when what was given to `save` is on disk, or raise the error that prevented it."""
+        written, self._written = self._written, None  # so that an error is raised only once
         if written is not None:
             written.result()
 
     def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole. One that is not is named in a warning, and the one before it used."""
+        """The newest whole checkpoint. A warning names a newer one that is not whole."""
         return next(self._whole(sorted(self._documents().items(), reverse=True)), None)
 
     def best(self) -> Checkpoint | None:
@@ -107,7 +107,7 @@ class Checkpoints:
                     yield Checkpoint(path, step, document["facts"], dict(arrays))
             except (InputError, OSError, ValueError, zipfile.BadZipFile) as error:
                 logger.warning("%s: not the checkpoint that was written (%s); using the one before", path, error)
-                if self._writes:  # else it would count as kept
+                if self._writes:  # else this one would count as kept
                     storage.remove(path.with_suffix(".json"))
 
     def _documents(self) -> dict[int, dict[str, Any]]:
@@ -145,7 +145,7 @@ class Checkpoints:
 
     def _remove(self, steps: Iterable[int]) -> None:
         for step in steps:
-            storage.remove(self._file(step).with_suffix(".json"))  # first, so that what is described is whole
+            storage.remove(self._file(step).with_suffix(".json"))  # first, so that a checkpoint with a .json is whole
             storage.remove(self._file(step))
 
     def _file(self, step: int) -> Path:
@@ -153,6 +153,6 @@ class Checkpoints:
 
 
 def _ranked(documents: Mapping[int, dict[str, Any]]) -> list[tuple[float, int]]:
-    """(metric, step), the best first; infinity where there is none."""
+    """(metric, step) of each checkpoint, the best first; the metric is infinity where there is none."""
     metrics = ((document.get("metric"), step) for step, document in documents.items())
     return sorted((math.inf if metric is None else float(metric), step) for metric, step in metrics)

@@ -1,4 +1,4 @@
-"""How good the model is at this moment, on the split that watches the training."""
+"""How good the model is at this moment: its losses and its judge's findings on a split."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from training.models.config import FitConfig
 from training.models.randomness import Draws
 
 BATCH = 32  # showers a replica
-_EVALUATION = -1  # the step number of the evaluation's draws: the same noise every time, and no training step's
+_EVALUATION = -1  # the step number for random numbers of evaluations: always the same noise, and of no training step
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What one evaluation gave: mean losses, what its judge found, the judge, who can draw, and the seconds."""
+    """What one evaluation gave: mean losses, what the judge found, the judge, which makes figures, and the seconds."""
 
     losses: dict[str, float]
     found: dict[str, Any]
@@ -37,11 +37,11 @@ class Evaluation:
 
 
 class Evaluator:
-    """A copy of the model in inference mode that takes over what an engine has trained.
+    """A copy of the model in inference mode, which takes over the weights that an engine has trained.
 
-    It takes one of `every` showers of `split`, `showers` in all, which takes about the share of the training's time
-    that the config allows. The replicas of `strategy`, by default one, share the work. Each worker has an Evaluator,
-    and all workers call `evaluate` together.
+    It evaluates one of `every` showers of `split`, `showers` in all: so many that an evaluation takes about the share
+    of the time that the config allows. The replicas of `strategy`, by default one, share the work. Each worker has an
+    Evaluator, and all workers call `evaluate` together.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Evaluator:
         with strategy.scope():
             self.model = build(config, manifest.geometry, manifest.valid_range)
         self._replicas: int = strategy.num_replicas_in_sync
-        self._here = [int(number) for number in self._local(self._on_replicas(tf.constant))]  # numbers of its replicas
+        self._here = [int(number) for number in self._local(self._on_replicas(tf.constant))]  # this worker's replicas
         self._workers = self._replicas // len(self._here)
         self.every = config.evaluated_one_of(
             train=manifest.count("train"),
@@ -68,17 +68,17 @@ class Evaluator:
         )
         self.showers = -(-manifest.count(split) // self.every)
         self._batch_showers = min(BATCH, max(self.showers, 1))
-        if not computes_on_processors(strategy):  # where shapes must not change
+        if not computes_on_processors(strategy):  # on accelerators shapes must not change
             self.showers -= self.showers % self._batch_showers
         self._of_replica = perhaps_compiled(self._batch, compiled_by_xla(strategy))
         self._given = tf.data.Dataset.zip(tuple(map(self._part, self._here)))  # a batch for each replica, in turn
-        # one trace for batches of any size and any number of hits: each further one takes seconds
+        # one trace for batches of any size and any number of hits: each further trace would take seconds
         signature = self._given.element_spec, tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
         self._total = tf.function(lambda values: strategy.run(total_over_replicas, args=(values,)), autograph=False)
 
     def take_over(self, state: State) -> None:
-        """Copy the weights in `state`, and the averages where there are some."""
+        """Copy the weights in `state`; where it has averages, these take the place of the weights."""
         for name, network in self.model.networks.items():
             for number, weight in enumerate(network.weights):
                 weight.assign(state[f"network/{name}/{number}"])
@@ -87,22 +87,22 @@ class Evaluator:
                 variable.assign(state[f"average/{number}"])
 
     def evaluate(self) -> Evaluation:
-        """Mean losses over the showers that are chosen, and what the model's judge finds.
+        """Evaluate the model on the chosen showers: mean losses, and what its judge finds.
 
-        A batch is the same, and has the same noise, whatever the number of replicas.
+        A batch is the same, and has the same noise, for any number of replicas.
         """
         began = time.monotonic()
         judge = self.model.judge(self.showers, self.manifest.geometry, self._workers)
         batches = -(-self.showers // self._batch_showers)
         names: list[str] = []
-        sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of batches, rows of showers
+        sums, rows = np.zeros((batches, 0)), np.zeros((self.showers, 0))  # losses of each batch, rows of each shower
         rounds = range(0, batches, self._replicas)
         for first, given in zip(rounds, self._given.take(len(rounds)), strict=True):
             answers = self._evaluate(given, tf.constant(first))
             for replica, batch, (losses, made) in zip(self._here, given, self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
-                    continue  # a batch that came again, so that no replica has none
+                    continue  # a batch that came again, because each replica needs one
                 features = judge.add(batch, made)
                 if not names:
                     names = list(losses)
@@ -116,11 +116,11 @@ class Evaluator:
         return Evaluation(losses, judge.found(rows), judge, time.monotonic() - began)
 
     def score(self, evaluation: Evaluation) -> float | None:
-        """What chooses among evaluations, the smaller the better; None leaves this one out."""
+        """The number that chooses among evaluations, the smaller the better; None leaves this evaluation out."""
         return self.model.score(evaluation.losses, evaluation.found, self.showers)
 
     def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:
-        """What each replica of this worker, in turn, makes of its batch; the `first` replica's has this number."""
+        """What each replica of this worker makes of its batch; `first` is the number of the first replica's batch."""
         given = self._on_replicas(lambda replica: (batches[self._here.index(replica)], first + replica))
         return self._strategy.run(self._of_replica, args=given)
 
@@ -130,7 +130,7 @@ class Evaluator:
         return {name: tf.reduce_sum(value) for name, value in losses.items()}, made
 
     def _part(self, replica: int) -> tf.data.Dataset:
-        """Every batch whose turn is the `replica`'s. All replicas get as many: after the last come the first again."""
+        """The batches of one `replica`, every n-th of all for n replicas. After the last one the first comes again."""
         records = ordered_records(self._folder, self.manifest, self._split, every=self.every)
         batches = records.take(self.showers).batch(
             self._batch_showers, drop_remainder=self.showers % self._batch_showers == 0
@@ -139,17 +139,17 @@ class Evaluator:
         return part.map(lambda chosen: self.model.decode_judged(chosen, self.manifest), tf.data.AUTOTUNE)
 
     def _on_replicas(self, value_of: Callable[[int], Any]) -> Any:
-        """What `value_of` gives for the number of each replica of this worker, as the strategy hands it to them."""
+        """The value that `value_of` returns for each replica of this worker, by its number, as a strategy's value."""
         return self._strategy.experimental_distribute_values_from_function(
             lambda context: value_of(int(context.replica_id_in_sync_group))
         )
 
     def _local(self, values: Any) -> tuple[Any, ...]:
-        """`values`, one a replica, of the replicas of this worker."""
+        """The `values` of the replicas of this worker, one for each."""
         return self._strategy.experimental_local_results(values)
 
     def _of_all_workers(self, own: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """The sum over the workers of arrays of one shape; no two workers have a number in the same place."""
+        """The sum of the workers' arrays `own`, of one shape; at each place, all workers but one have 0."""
         if self._workers == 1 or not own.size:
             return own
         values = self._on_replicas(lambda replica: own if replica == self._here[0] else np.zeros_like(own))

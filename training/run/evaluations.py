@@ -15,13 +15,13 @@ from training.run.history import History
 
 logger = logging.getLogger(__name__)
 
-CHOSEN_BY = "validation"  # the split that is watched; the test split is the verdict's alone
-_DRAWN_SECONDS = 60.0  # between two drawings for TensorBoard, each of which takes a second
-_AT_MOST = 3  # evaluations of one epoch's model, where each fails or is killed
+CHOSEN_BY = "validation"  # the split that evaluations use; the test split is only for the verdict
+_DRAWN_SECONDS = 60.0  # at least, between two drawings for TensorBoard; a drawing takes a second
+_AT_MOST = 3  # how often the evaluation of an epoch is begun, if it fails or is killed
 
 
 class Evaluations:
-    """The evaluations of the model of `engine`, which the `team` makes together; its chief has the `history`."""
+    """The evaluations of the model of `engine`, which the `team` makes together; only its chief has the `history`."""
 
     def __init__(
         self, engine: Engine, evaluator: Evaluator, history: History | None, checkpoints: Checkpoints, team: Team
@@ -36,11 +36,11 @@ class Evaluations:
             logger.warning("the %s split holds no showers: the last epoch's model is kept; give more input", CHOSEN_BY)
 
     def due(self, step: int) -> bool:
-        """Whether the model is judged at the end of the epoch that `step` ends."""
+        """Whether the model is evaluated at the end of the epoch that `step` ends."""
         return self._engine.config.is_evaluated(step, self._engine.steps_an_epoch)
 
     def evaluate(self, state: State) -> None:
-        """Judge the model in `state`, of the last epoch in the history, if that is due and not done."""
+        """Evaluate the model in `state`, of the last epoch in the history, if this is due and not done yet."""
         step = self._engine.step
         if not self.due(step):
             return
@@ -52,7 +52,7 @@ class Evaluations:
             self._note(self.history, step, evaluation)
 
     def _begin(self, history: History, step: int) -> bool:
-        """Note that an evaluation of the last epoch begins, if there was none, and there is something to judge by."""
+        """Note that an evaluation of the last epoch begins. False if it is done, began too often, or has no showers."""
         entry = history.entries[-1]
         if entry["step"] != step or CHOSEN_BY in entry:
             return False
@@ -88,7 +88,7 @@ class Evaluations:
         )
 
     def patience_is_over(self) -> bool:
-        """Whether the score has been no better for as many epochs as the config allows, as the chief decides."""
+        """Whether the score has not improved for `patience` epochs; the chief decides for all workers."""
         if not self._engine.config.patience:
             return False
         return self._team.agree(self.history is not None and self._no_better(self.history))

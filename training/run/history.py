@@ -23,11 +23,11 @@ from training.engine.step import Engine
 from training.folder import HISTORY, TENSORBOARD
 from training.models.base import LossTable
 
-_TRAINED, _WATCHED = "train", "validation"  # the losses in an entry
+_TRAINED, _WATCHED = "train", "validation"  # names of the losses in an entry, by split
 
 
 def entries_until(folder: Path, step: int) -> list[dict[str, Any]]:
-    """The lines of the history in the model's `folder` as it was at `step`."""
+    """The entries of the history in the model's `folder`, up to `step`."""
     path = folder / HISTORY
     lines = path.read_text().splitlines() if path.is_file() else []
     try:
@@ -40,29 +40,29 @@ class History:
     """One JSON line an epoch in the model folder, and the same numbers for TensorBoard."""
 
     def __init__(self, folder: Path, step: int) -> None:
-        """Continue the history in `folder` as it was at `step`."""
+        """Continue the history in `folder` from its state at `step`."""
         self._path = folder / HISTORY
         self.entries = entries_until(folder, step)
         self._board = folder / TENSORBOARD
         self.board = tf.summary.create_file_writer(str(self._board))
-        self._watched: Any = None  # the same of the validation split, a run of its own
+        self._watched: Any = None  # the writer for the validation split, a TensorBoard run of its own
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append `entry`, which holds its "step"; nested numbers are named by their path on the board.
+        """Append `entry`, which holds its "step"; on the board, nested numbers are named by their path.
 
-        But a loss is "loss/NAME" of both splits, in two runs, so that their curves lie over each other; in training it
-        is "loss/NAME/PHASE" if several phases have it.
+        A loss is "loss/NAME" for both splits, in two runs, so that their curves lie over each other. A loss of the
+        training that several phases have is "loss/NAME/PHASE".
         """
         self.entries.append(entry)
         self._write(entry)
 
     def amend(self, values: dict[str, Any]) -> None:
-        """Add `values` to the last entry; None takes a value out of it."""
+        """Add `values` to the last entry; a value of None is removed from the entry."""
         self.entries[-1] = {name: value for name, value in (self.entries[-1] | values).items() if value is not None}
         self._write(values)
 
     def draw(self, figures: Mapping[str, Figure]) -> None:
-        """Put `figures` on the board, as images of their names."""
+        """Put `figures` on the board, as images with their names."""
         with self.board.as_default(step=self.entries[-1]["step"]):
             for name, figure in figures.items():
                 canvas = FigureCanvasAgg(figure)
@@ -71,11 +71,11 @@ class History:
                 tf.summary.image(name, pixels[None, :, :, :3])
         self.board.flush()
         for events in self._board.rglob("events.*"):
-            mirror.changed(events)  # here, and not with each number: they are uploaded whole
+            mirror.changed(events)  # here, and not with each number: these files are uploaded whole
 
     def _write(self, new: dict[str, Any]) -> None:
-        """Write all entries to the file, and the numbers that are `new` in the last one to the board."""
-        with storage.replacing(self._path) as temporary:  # whole at every moment, so that a killed run can read it
+        """Write all entries to the file, and to the board the numbers that are `new` in the last entry."""
+        with storage.replacing(self._path) as temporary:  # the file is whole at every moment, also if the run is killed
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries))
         others = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
         self._show(self.board, [*_numbers(others, ()), *_losses(new.get(_TRAINED, {}))])
@@ -106,18 +106,18 @@ def _numbers(entry: dict[str, Any], path: tuple[str, ...]) -> Iterator[tuple[str
 
 
 class ProgressBar:
-    """Steps as they are done: showers/s, time left, and the losses of the phases. Plain lines off a terminal."""
+    """Shows showers/s, time left, and the losses of the last phase. Where there is no terminal, prints plain lines."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine, self._done = engine, engine.step
         batch = engine.global_batch
         items, total, done = engine.config.domain.items, engine.last_step * batch, engine.step * batch
         self._bar = progress_bar("train", total, items, done, note="building the graph")
-        self._shown = -math.inf  # when losses were named last; the first step's take the note's place at once
+        self._shown = -math.inf  # when losses were shown last; those of the first step replace the note at once
 
     def update(self, losses: npt.NDArray[Any]) -> None:
-        """Show the engine's present step, and `losses`, its last."""
-        if time.monotonic() - self._shown > 1.0:  # naming losses every step would cost small models time
+        """Show the engine's present step, and `losses`, those of its last step."""
+        if time.monotonic() - self._shown > 1.0:  # showing losses at every step would cost small models time
             self._shown = time.monotonic()
             self._bar.set_postfix_str(_summary(self._engine.table(losses)), refresh=False)
         step = self._engine.step

@@ -21,7 +21,7 @@ from training.run.checkpoints import Checkpoints
 from training.run.evaluations import Evaluations
 from training.run.history import ProgressBar
 
-# Steps done in the graph before Python looks again. On a processor a step takes far longer than a call.
+# How many steps one call does in the graph. On a processor a step takes far longer than a call, so one is enough.
 _STEPS_A_CALL = 10
 _STEPS_A_CALL_ON_PROCESSORS = 1
 
@@ -29,8 +29,8 @@ _STEPS_A_CALL_ON_PROCESSORS = 1
 class Loop:
     """Trains `engine` to its last step, or until there is a reason to stop.
 
-    The chief of the `team` writes `checkpoints` and the history of `evaluations`; the others compute. `seconds` of the
-    running epoch have passed before.
+    The chief of the `team` writes `checkpoints` and the history of `evaluations`; the other workers compute. `seconds`
+    of the present epoch have passed before this process began.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Loop:
         self._began_at = time.monotonic()
 
     def run(self) -> None:
-        """Train to the end."""
+        """Train to the end, unless the patience of the training is over already."""
         with closing(self._progress):
             if self._signals and self._team.alone:
                 self._stop(self.engine.step)
@@ -61,7 +61,7 @@ class Loop:
                 self.steps()
 
     def steps(self) -> None:
-        """Do all steps, several a call; no call passes the end of an epoch."""
+        """Do all steps, several in a call; no call goes beyond the end of an epoch."""
         engine = self.engine
         steps_a_call = _STEPS_A_CALL_ON_PROCESSORS if engine.on_processors else _STEPS_A_CALL
         batches = iter(engine.batches())
@@ -72,9 +72,9 @@ class Loop:
                 return
 
     def after(self, losses: npt.NDArray[np.float32], stop: bool) -> bool:
-        """Follow a call of steps, the last of which had these `losses`; whether it was the last call.
+        """Do what follows a call of steps, whose last step had these `losses`; returns whether it was the last call.
 
-        `stop` says that a worker was asked to stop, which raises SystemExit.
+        `stop` says that a worker was asked to stop; then SystemExit is raised.
         """
         engine, step = self.engine, self.engine.step
         self._seconds += time.monotonic() - self._began_at
@@ -92,7 +92,7 @@ class Loop:
         return over
 
     def _end_epoch(self, step: int) -> None:
-        """Note the epoch; judge the model and keep it, if that is due."""
+        """Note the epoch in the history. If it is due, save a checkpoint and evaluate the model."""
         engine = self.engine
         steps = (step - 1) % engine.steps_an_epoch + 1
         means = engine.take_sums() / steps
@@ -109,19 +109,19 @@ class Loop:
                 }
             )
         if self._evaluations.due(step) or self._due(step):
-            self._evaluations.evaluate(self._save(step))  # saved first: it takes long, and may end the training
+            self._evaluations.evaluate(self._save(step))  # saved first: evaluation takes long, and may end the training
 
     def _due(self, step: int) -> bool:
-        """Whether a checkpoint is, whatever the epoch."""
+        """Whether a checkpoint is due, apart from ends of epochs."""
         every = self._options.checkpoint_steps
         passed = bool(every) and step // every > self._saved_step // every
         return passed or time.monotonic() - self._saved_at > self._options.checkpoint_seconds
 
     def _save(self, step: int) -> State:
-        """Write a checkpoint; the state in it."""
+        """Write a checkpoint; returns the state in it."""
         self._saved_step, self._saved_at = step, time.monotonic()
         state = self.engine.state()
-        if not all(np.isfinite(values).all() for values in state.values()):  # the losses are of before the update
+        if not all(np.isfinite(values).all() for values in state.values()):  # losses were computed before the update
             raise InputError(
                 f"a weight is not a finite number after step {step}; lower --learning-rate, or give a warm-up; "
                 f"last good checkpoint: {self._checkpoints.last_named()}"
@@ -130,26 +130,26 @@ class Loop:
         return state
 
     def _stop(self, step: int) -> None:
-        """Save and leave, as a signal asked, perhaps of another worker."""
+        """Save and end the process, because a signal asked this or another worker to stop."""
         if self._saved_step != step:
             self._save(step)
         self._checkpoints.wait()
-        self._team.wait()  # until it is written
+        self._team.wait()  # until the chief has written it
         print(f"stopped at step {step} as told, and saved; the same command goes on from there", flush=True)
         raise SystemExit(130 if signal.SIGINT in self._signals[-1:] else PREEMPTED)
 
 
 class Guards:
-    """Watches the losses by a model's `guards`. A failure lasts `patience` checks in a row: a bad batch is none."""
+    """Watches the losses by a model's `guards`. Only `patience` checks in a row are a failure: a bad batch is none."""
 
     def __init__(self, guards: Sequence[Guard], patience: int = 100) -> None:
         self._guards, self._patience = guards, patience
-        self._figures: list[list[float]] = [[] for _ in guards]  # of the checks in a row at which each fails
+        self._figures: list[list[float]] = [[] for _ in guards]  # for each guard, of the checks in a row that failed
 
     def check(
         self, losses: npt.NDArray[np.float32], table: LossTable, *, step: int, last_good: Callable[[], str]
     ) -> None:
-        """Raise InputError, which names `last_good`, where the training has failed at `step`."""
+        """Raise InputError, which names the checkpoint `last_good`, if the training has failed at `step`."""
         if not np.isfinite(losses).all():
             names = ", ".join(
                 f"{phase} {name}"
@@ -178,7 +178,7 @@ class Guards:
 
 
 def _falls(figures: Sequence[float]) -> bool:
-    """Whether `figures` are lower in their second half than in their first, by more than their noise."""
+    """Whether the mean of the second half of `figures` is below that of the first, by more than two errors."""
     early, late = np.array_split(np.array(figures), 2)
     noise = math.hypot(early.std() / math.sqrt(early.size), late.std() / math.sqrt(late.size))
     return float(early.mean() - late.mean()) > 2 * noise

@@ -4,19 +4,19 @@
 
 The cells come layer by layer, in each the even ones and then the odd ones.
 
-The config is here. A batch's walk to the losses is eight modules, each of which imports only those before it:
+The config is here. Eight modules lead from a batch to the losses. Each imports only modules above it in this list:
 
 - `mesh`: the cells of the calorimeter, and which are around each;
 - `frame`: a shower about its axis, its labels, and the sums over its layers;
 - `densities`: of cells, and of how a layer's energy is shared between them;
 - `totals_density`: of the totals;
 - `totals`: what the totals of a shower are, how they are made normal, and where in its cell its axis is;
-- `context`: what the totals promise of a layer, and what is spent of it;
+- `context`: what the totals promise of a layer, and what the cells drawn so far have spent of it;
 - `cells`: what is known of a cell, and which cells a training step looks at;
 - `model`: the losses, as the engine knows them.
 
-Before training, `constants` computes what the densities start from, of which `copula` is a part. Showers are drawn in
-`sampling/`.
+Before training, `constants` computes numbers that the densities start from; `copula` computes a part of them.
+`sampling/` draws showers.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ if TYPE_CHECKING:
     from training.models.autoregressive.model import Autoregressive
 
 
-# The part of a label's range by which later showers may lie beyond it at either end.
+# How far the labels of a warm start may lie beyond either end of the earlier range: a part of the range, and rounding.
 _BEYOND, _ROUNDING = 0.1, 1e-6
 
 
 @register("autoregressive")
 @dataclass(frozen=True, kw_only=True)
 class AutoregressiveConfig(FitConfig):
-    """`width` is that of the networks of the cells."""
+    """The config. `width` is the width of the networks of the cells, and of the shares and counts of a colour."""
 
-    # losses choose among epochs: the same showers with the same noise at each, so that few tell
+    # The loss chooses among evaluations. All of them have the same showers with the same noise: few showers are enough.
     least_evaluated: ClassVar[int] = 256
     takes_more_labels: ClassVar[bool] = True
 
@@ -57,7 +57,7 @@ class AutoregressiveConfig(FitConfig):
             raise InputError("--precision float64 is not for the model autoregressive")
 
     def begins_anew(self, earlier: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-        """The weights go with scales, quantiles and priors of the earlier showers, which say nothing of others."""
+        """See `FitConfig`. The weights go with constants of the earlier showers, which say nothing of other labels."""
         for name, scaled in (("energy_gev", math.log), ("theta_rad", math.cos), ("phi_rad", math.sin)):
             if name not in earlier or name not in now:
                 continue
@@ -74,8 +74,8 @@ class AutoregressiveConfig(FitConfig):
         return Autoregressive(geometry, width=self.width, labels=labels)
 
 
-# Likelihoods of a shower's totals and of its cells, for about 4, 11 and 52 minutes of one core. With few steps, larger
-# ones learn more.
+# The three named configs take about 4, 11 and 52 minutes of one core. The shortest has the largest learning rate, with
+# which a short training learns more.
 CONFIGS |= {
     name: AutoregressiveConfig(
         model="autoregressive",

@@ -1,8 +1,8 @@
-"""What the density of a cell is given of its place and its neighbours; and which cells a training step looks at.
+"""The inputs of a cell's density from its place and its neighbours; and which cells a training step looks at.
 
-A shower has a thousand hits and sixty thousand empty cells, nearly all of them far from its axis and certain to be
-empty. A step looks at some of them, with weights that keep the likelihood right. Hits are those of some layers, drawn
-evenly; empty cells are drawn the more often the more likely they are hit.
+A shower has a thousand hits and sixty thousand empty cells. Nearly all empty cells are far from its axis and certain to
+be empty. A step looks at some of the cells, with weights that keep the likelihood right. It takes all hits of some
+layers, which are drawn evenly. An empty cell is drawn more often the more likely a hit is at its place.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh, colour
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
-PLACE, SHARES_BEFORE = 16, 2  # PLACE and all ..._INPUTS: of rectangular cells; in rings `Mesh.index_numbers` more
+PLACE, SHARES_BEFORE = 16, 2  # numbers of inputs; in rings, PLACE and all ..._INPUTS have `Mesh.index_numbers` more
 EVEN_INPUTS = 2 * len(AROUND) + SHARES_BEFORE + PLACE
 ODD_INPUTS = EVEN_INPUTS + len(AROUND)
 _OF_COLOURS = 4
 _NEAR = [AROUND.index((first, second)) for first in (-1, 0, 1) for second in (-1, 0, 1)]
 MET_INPUTS = _OF_COLOURS + 2 * len(_NEAR) + SHARES_BEFORE + PLACE
 _MIDDLE = AROUND.index((0, 0))
-# (25, 2): which of the cells around a cell have its colour, and which it is itself
+# (25, 2): which of the cells around a cell have its colour, and which is the cell itself
 _OF_COLOUR = np.array([[(x + y) % COLOURS == 0, x == y == 0] for x, y in AROUND], np.float32)
 _FALLS = np.array([-1.5, -1 / 1.5, -1 / 5], np.float32)  # how chances fall with the radius
-_SURE, _NONE = 3e-3, 1e-3  # of the energy, and of a usual deposit: what is added to both sides of a ratio
+_SURE, _NONE = 3e-3, 1e-3  # added to both sides of a ratio: this part of the energy, and of a usual deposit
 
-# Radii, in cells, between which the priors are interpolated: equal steps of log(1 + r / 0.5), fine near the axis, where
-# coarse steps would stay in the showers as rings.
+# Priors are interpolated between radii, in cells, in equal steps of log(1 + r / 0.5). The steps are fine near the axis,
+# where coarse steps would appear in the showers as rings.
 FINEST = 0.5
 STEP = 0.15
 
@@ -42,7 +42,7 @@ def radius_knots(reach: float) -> int:
 
 
 def prior_tables(constants: Constants) -> Tensor:
-    """What `priors` reads, (layers, knots, 4): both numbers, and how much higher the next knot's are."""
+    """What `priors` reads, (layers, knots, 4): both priors at each knot, and their rise to the next knot."""
     both = tf.stack([constants["odds"], constants["score"]], 2)
     return tf.concat([both, tf.roll(both, -1, 1) - both], 2)
 
@@ -50,7 +50,7 @@ def prior_tables(constants: Constants) -> Tensor:
 def priors(tables: Tensor, layer: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
     """The usual log odds to be hit, and a usual deposit's score, (R,) each, at `layer` (R,) or () and `radius` (R,).
 
-    Linear between the knots.
+    Both are linear between the knots.
     """
     layers, knots, columns = tables.shape
     place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
@@ -66,20 +66,21 @@ def scaled(energy: Tensor, constants: Constants) -> Tensor:
 
 
 def shares_before(around: Tensor, energy: Tensor, constants: Constants) -> Tensor:
-    """The shares (R, 2) of the `energy` of either layer before that the cell at the same place holds there.
+    """For each of the two layers before, the share (R, 2) of its `energy` that its cell at the same place holds.
 
-    `around` (R, 50 or more) are the cells around it in these layers, scaled; `energy` (R, 2) in units of 0.02 GeV.
-    A core that stays in its cell is told by them at any energy, in the first layers too, where deposits are small.
+    `around` (R, 50 or more) are the cells around in these layers, scaled; `energy` (R, 2) is in units of 0.02 GeV.
+    The shares show at any energy that a core stays in its cell, also in the first layers, where deposits are small.
     """
     middle = tf.gather(around, [_MIDDLE, len(AROUND) + _MIDDLE], axis=1)
     return tf.math.divide_no_nan((tf.exp(middle) - 1.0) * constants["deposit"], energy)
 
 
 def of_met(known: Tensor) -> Tensor:
-    """What the share of the even cells is given (M, MET_INPUTS) of what is `known` (M, EVEN_INPUTS) of the cell met.
+    """Inputs (M, MET_INPUTS) of the share of the even cells, from what is `known` (M, EVEN_INPUTS) of the cell met.
 
-    Of either layer before: the logits of the shares that the cells of its colour around it hold, and it alone; and the
-    shares of the nine nearest, since a core one cell beside the axis stays there, in a cell of the other colour.
+    For each of the two layers before, the inputs are: the logit of the energy's share in cells of the met cell's
+    colour, the logit of the share in the cell at its place, and the shares in the nine nearest cells. The nine show a
+    core one cell beside the axis, which stays there, in a cell of the other colour.
     """
     energy = tf.reshape(tf.exp(known[:, : 2 * len(AROUND)]) - 1.0, [-1, 2, len(AROUND)])
     total = tf.reduce_sum(energy, 2, keepdims=True)
@@ -91,10 +92,10 @@ def of_met(known: Tensor) -> Tensor:
 
 
 def place_inputs(dx: Tensor, dy: Tensor, r: Tensor, slope: Tensor, log_area: Tensor) -> Tensor:
-    """A cell's place as its density is given it, (R, PLACE): in cells, `dx`, `dy` and `r` from the axis, (R, 1) each.
+    """A cell's place as inputs of its density, (R, PLACE). `dx`, `dy` and `r` are distances from the axis, in cells.
 
-    `slope` (R, 1) is the axis's along y, in cells a layer: ahead of a tilted axis there is not what there is behind it.
-    `log_area` (R, 1) is that of the cell over the mean.
+    `slope` is that of the axis along y, in cells a layer: a shower looks different ahead of a tilted axis and behind
+    it. `log_area` is the log of the cell's area over the mean area. All arguments are (R, 1).
     """
     away = tf.concat([dx, dy], 1)
     numbers = [
@@ -110,12 +111,12 @@ def known(
     images: Sequence[tuple[Tensor, Tensor]], layer: Tensor, place: Tensor, constants: Constants, *,
     energy: Tensor, axis: Tensor, slope: Tensor, odd: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """What the density of cells `place` (R,) of `layer` (R,) or () is given, (R, ..._INPUTS); and their radii (R,).
+    """Inputs (R, ..._INPUTS) of the density of the cells `place` (R,) of `layer` (R,) or (); and their radii (R,).
 
-    `images` are the layer before, the one before that, and, of odd cells, their own, k layers in each: scaled energies,
-    flat, with an empty cell after each layer, and where (R, k) in them the layers of each cell's shower begin. `energy`
-    (R, 2) is that of the layers before, in units of 0.02 GeV; the `axis` meets the cells' layer at (R, 2), and has the
-    `slope` (R, 1).
+    `images` hold the layer before, the layer before that and, for odd cells, their own layer; each image has k of these
+    layers. An image is scaled energies, flat, with an empty cell after each layer, and the indices (R, k) at which the
+    layers of each cell's shower begin. `energy` (R, 2) is the energy of the two layers before, in units of 0.02 GeV.
+    The `axis` meets the cells' layer at (R, 2), and has the `slope` (R, 1).
     """
     mesh, number = constants.mesh, len(AROUND)
     told, widths = [], [number * first.shape[1] for _, first in images]
@@ -133,7 +134,7 @@ def known(
 
 
 def _gathered(image: Tensor, at: Tensor) -> Tensor:
-    """`image` (cells,) at the places `at` (R,).
+    """The numbers (R,) of `image` (cells,) at the places `at` (R,).
 
     A training step reads a million numbers here. XLA, which compiles static shapes, takes a fifth of TensorFlow's time
     on a core.
@@ -144,24 +145,26 @@ def _gathered(image: Tensor, at: Tensor) -> Tensor:
 
 
 def planes(hits: Hits, constants: Constants) -> Tensor:
-    """The showers (N * (layers + 1) * (places + 1),), scaled; an empty layer first, an empty cell after each layer."""
+    """The showers, scaled, (N * (layers + 1) * (places + 1),): each begins with an empty layer; each layer ends with an
+    empty cell.
+    """
     mesh, showers = constants.mesh, tf.shape(hits.value)[0]
     shower = tf.zeros_like(hits.x) + tf.range(showers)[:, None]
     place = tf.reshape(tf.stack([shower, hits.x, hits.y, hits.layer], -1), [-1, 4])
-    # hits of no energy, at the end of a shower, add nothing to a cell
+    # hits without energy, which pad the lists, add nothing to a cell
     values = tf.reshape(scaled(hits.value, constants), [-1])
     size = showers * (mesh.layers + 1) * (mesh.places + 1)
     return tf.math.unsorted_segment_sum(values, _own(place, mesh), size)
 
 
 def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> tuple[Tensor, Tensor]:
-    """What is `known` of cells `place` (R, 4), which are shower, x, y, layer, of a training step.
+    """What is `known` of the cells `place` (R, 4), shower, x, y and layer, in a training step.
 
     `view` holds the `planes`, the `sums` (N, layers, 2, 16), and where the `axis` (N, layers, 2) meets the layers.
     """
     mesh = constants.mesh
     shower, x, y, layer = tf.unstack(place, axis=1)
-    # to the second layer, the first is both layers before it: a core looks as it does to all later layers
+    # for the second layer, the first one stands for both layers before: then a core looks as it does to later layers
     seen = tf.stack([layer - 1, tf.maximum(layer - 2, tf.minimum(layer - 1, 0)), layer], 1)
     first = (shower[:, None] * (mesh.layers + 1) + seen + 1) * (mesh.places + 1)
     images = [(view["planes"], first if odd else first[:, :2])]
@@ -173,7 +176,7 @@ def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> 
 
 
 def met(view: Batch, mesh: Mesh) -> Tensor:
-    """The cells (N * layers, 4), shower, x, y, layer, that the axes meet, or those nearest to them."""
+    """The cells (N * layers, 4), shower, x, y and layer, that the axes meet, or the nearest cells of the layers."""
     axis = tf.reshape(view["axis"], [-1, 2])
     shower, layer = (tf.range(tf.shape(axis)[0]) // mesh.layers, tf.range(tf.shape(axis)[0]) % mesh.layers)
     x, y = mesh.indices(mesh.clipped(mesh.met(axis, layer), layer))
@@ -181,19 +184,19 @@ def met(view: Batch, mesh: Mesh) -> Tensor:
 
 
 def _own(place: Tensor, mesh: Mesh) -> Tensor:
-    """Where cells `place` (R, 4) are in the planes."""
+    """The indices (R,) of the cells `place` (R, 4) in the planes."""
     shower, x, y, layer = tf.unstack(place, axis=1)
     return (shower * (mesh.layers + 1) + layer + 1) * (mesh.places + 1) + mesh.place(x, y)
 
 
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
-    """At most `number` hits of the colour `parity`: all those of some layers of some showers, which are chosen evenly.
+    """At most `number` hits of the colour `parity`: all hits of some layers of some showers, which are chosen evenly.
 
-    Layers are taken while their hits fit, so one with more hits is chosen a little more seldom than others, by the
-    excess of its hits over `number`: 1 % with 8,000 hits, if it has 80 more than the mean.
+    Layers are taken while their hits fit. So a layer with more hits than the mean is chosen a little more seldom, by
+    its excess of hits divided by `number`: by 1 %, if it has 80 more and `number` is 8,000.
 
-    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Gives places (number, 4), energies
-    (number,), and how many hits each represents, 0 for rows at the end that are left.
+    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Returns places (number, 4), energies
+    (number,), and how many hits each row represents, 0 for unused rows at the end.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)
@@ -214,10 +217,10 @@ def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tens
 def some_empty(view: Batch, parity: int, number: Any, draws: Draws, constants: Constants) -> tuple[Tensor, Tensor]:
     """`number` cells of the colour `parity`, by the proposal, and how many empty cells each represents.
 
-    The proposal is of pairs of neighbours along y (or in radius), one of each colour, about the axis; random numbers,
-    one in each of `number` equal intervals, choose among its pairs. The showers have the intervals in turn, and which
-    one begins is random. Cells that are hit or outside of the calorimeter represent none.
-    Gives places (number, 4) and weights (number,).
+    The proposal is a distribution over pairs of neighbours along y (or in radius), one of each colour, about the axis.
+    Random numbers, one in each of `number` equal intervals, choose among the pairs. The showers have the intervals in
+    turn; the first shower is random. Cells that are hit, or outside of the calorimeter, represent none.
+    Returns places (number, 4) and weights (number,).
     """
     mesh = constants.mesh
     layers, (n, m) = mesh.layers, mesh.shape

@@ -31,20 +31,20 @@ from training.models.base import Array, Tensor
 SCOUTS = 1000  # showers that the scales are taken from
 _SELDOM = 1e-7
 _LABELS = ("energy_gev", "theta_rad")
-_DENSITY_SHOWERS = 300  # whose empty cells are counted
-_BESIDE, _WORST = 0.25, 0.55  # of a radius between two rings: as far as an axis is aside, in cells; and see `radius_of`
+_DENSITY_SHOWERS = 300  # showers in which all cells are counted, by radius
+_BESIDE, _WORST = 0.25, 0.55  # see `radius_of`: how far aside an axis may be, in cells; the largest sum of two ratios
 
 
 def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
-    """Name and shape of every constant, for showers of `geometry` that have these `labels`, too."""
+    """Name and shape of every constant, for showers of `geometry` with these `labels`."""
     mesh = mesh_of(geometry)
     layers = mesh.layers
     knots = cells.radius_knots(mesh.reach)
     all_totals, more = totals.number_of_totals(layers), number_of_terms(labels)
     even, odd = (context_numbers(layers, odd=colour, more=more) for colour in (False, True))
     return {
-        "depth": (),  # of reference: the mean layer of the energy
-        "radius_half": (), "radius_most": (),  # about those of half and of nine tenths of the energy, in cells
+        "depth": (),  # the depth of reference: the mean layer of the energy
+        "radius_half": (), "radius_most": (),  # in cells; about half and about nine tenths of the energy lie within
         "deposit": (), "least": (),  # the median and the smallest deposit of a cell
         "log_energy": (2,), "cos_theta": (2,),  # middle and half width of the labels
         "mean": (MEAN_TERMS + more, all_totals), "scale": (SCALE_TERMS + more, all_totals),
@@ -54,8 +54,8 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
         "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
         "odds": (layers, knots), "score": (layers, knots),
-        "spectra": (layers, SCORES),  # logarithms of the energies of hits, by score
-        "layer_cells": (layers,),  # mean numbers of cells that are hit
+        "spectra": (layers, SCORES),  # logarithms of the energies of hits, at each score
+        "layer_cells": (layers,),  # mean number of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
         **proposals.shapes(mesh),
         **({"sin_phi": (2,)} if labels.phi_rad else {}),
@@ -63,7 +63,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
 
 
 class ConstantsStore(keras.Model):
-    """The constants as weights that are not trained, so that they are kept with the others; and the `mesh`."""
+    """The constants, as weights that are not trained, so that they are kept with the trained ones; and the `mesh`."""
 
     def __init__(self, geometry: Geometry, labels: LabelRange) -> None:
         super().__init__(name="constants")
@@ -92,7 +92,7 @@ class Adaptation:
         self._describe = tf.function(self._described, reduce_retracing=True, autograph=False)
 
     def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
-        """`energy_gev` and `theta_rad` are the least and the largest label of the split."""
+        """Set all constants. `energy_gev` and `theta_rad` are the least and the largest label of the split."""
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
         self._store.set(self._labels(energy_gev, theta_rad))
         self._store.set(self._scales(_some(kept, SCOUTS)))
@@ -112,7 +112,7 @@ class Adaptation:
         axis = frame.Axis(axis_x, axis_y, tf.zeros([]))
         budget_terms = totals.budget_terms(tf.constant(values), energy_of_layers, axis, self._mesh).numpy()
         self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
-        rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # also of what never happened
+        rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # never 0 or 1
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, promised.sum(2), terms)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
@@ -135,7 +135,7 @@ class Adaptation:
         return {name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)] for name, ends in ends_of.items()}
 
     def _blurred(self, values: Array, terms: Array) -> Array:
-        """The totals (showers, D) with blurred offsets, and how much they are blurred."""
+        """The totals (showers, D) with blurred offsets. Sets the constant by which they are blurred."""
         layers = self._mesh.layers
         offsets = values[:, layers : layers + totals.OFFSETS].astype(np.float64)
         scale = [mean_and_scale(offset, terms.astype(np.float64))[1] for offset in offsets.T]
@@ -145,7 +145,7 @@ class Adaptation:
         return totals.blurred(whole, given, added, self._store).numpy()
 
     def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
-        """Depth of reference, deposits, and, about the axis that the depth fixes, radii."""
+        """The radii and the median deposit. Sets the depth of reference, by which the axis is fixed, and two others."""
         mesh = self._mesh
         value = scouts["value"].reshape(-1)
         depth = mesh.depth[scouts["cell"].reshape(-1) % mesh.layers]
@@ -176,7 +176,7 @@ class Adaptation:
         )  # fmt: skip
 
     def _priors(self, hits: list[tuple[Array, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
-        """By layer and radius: log odds of a hit and mean score; and what follows for proposals."""
+        """By layer and radius, the log odds of a hit and the mean score; and the constants of proposals."""
         mesh = self._mesh
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
         hit, score = np.zeros((2, layers * knots))
@@ -205,7 +205,7 @@ class Adaptation:
         }
 
     def _contexts(self, sums: Array, promised: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:
-        """Mean and width of the contexts, over the layers of some showers."""
+        """Mean and width of the contexts over all layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
         planned = plan(tf.constant(values[showers]), tf.constant(present[showers]), labels[showers], self._store)
         scales: dict[str, Any] = {}
@@ -219,10 +219,10 @@ class Adaptation:
 def radius_of(share: float, radius: Array, energy: Array) -> float:
     """The radius, in cells, of a circle about the axis that holds this `share` of the `energy` (hits,), or one near it.
 
-    Where cells are in rings, or a beam stays in one cell, most of the energy is at a few distances. At one of them the
-    place of the axis would decide how much lies beyond, and not the shower. So a radius between two is taken, at most a
-    cell away, if one is good enough: the sum of two ratios is at most `_WORST`, the energy beside it over that beside
-    the first radius, and the error of the share beyond over that share.
+    Where cells are in rings, or a beam stays in one cell, most of the energy is at a few distances. With a radius at
+    such a distance the place of the axis would decide how much lies beyond, and not the shower. So another radius is
+    taken, at most a cell away, if the sum of two ratios is less than `_WORST`: of the energy beside it to that beside
+    the first radius, and of the error of the share beyond it to that share.
     """
     order = np.argsort(radius, kind="stable")
     radii, inside = radius[order], np.cumsum(energy[order]) / energy.sum()
@@ -240,7 +240,7 @@ def radius_of(share: float, radius: Array, energy: Array) -> float:
 
 
 def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
-    """About so many showers, evenly from all batches, whose lists of hits differ in length."""
+    """About `number` showers, evenly from all batches; their lists of hits are padded to one length."""
     step = max(1, sum(len(batch["energy_gev"]) for batch in batches) // number)
     longest = max(batch["cell"].shape[1] for batch in batches)
     first, parts = 0, []
@@ -255,7 +255,7 @@ def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
 
 
 def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
-    """Coefficients (6, layers, 8) of the log of what each layer, of the promised `energy`, takes of each budget."""
+    """Coefficients (6, layers, 8) for the log of what each layer takes of each budget; `energy` is what is promised."""
     layer_sums = sums.sum(axis=2, dtype=np.float64)
     terms = layer_terms(tf.constant(energy), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
@@ -272,7 +272,7 @@ def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
 
 
 def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array) -> None:
-    """Add `weight` to the two knots beside each radius, more to the nearer: what linear interpolation reads again."""
+    """Add `weight` to the two knots beside each radius, divided as the weights of linear interpolation."""
     place = np.minimum(np.log1p(radius / cells.FINEST) / cells.STEP, knots - 1.001)
     left = place.astype(int)
     for knot, share in ((left, 1 - (place - left)), (left + 1, place - left)):

@@ -1,4 +1,4 @@
-"""The context of a cell, which its density is given: what the totals promise of its layer, and what is spent of it."""
+"""The context of a cell, an input of its density: what the totals promise of its layer, and what is spent of this."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, MOMENTS, SMALLEST, layers_of, response
 from training.models.base import Array, Tensor
 
-_INPUTS = 14 + len(BUDGETS + MOMENTS)  # numbers that follow from the totals, beside which layer it is
-_SPENT = 15 + len(BUDGETS) + 2 * len(MOMENTS)  # and from the layers before
-_EVEN_CELLS = 11  # and, for odd cells, from the even ones of their layer
-# What a budget has to fall to until its logarithm stops falling: a few cells, or the energy of a hit.
+_INPUTS = 14 + len(BUDGETS + MOMENTS)  # numbers that follow from the totals, without those that say which layer it is
+_SPENT = 15 + len(BUDGETS) + 2 * len(MOMENTS)  # numbers that follow from the layers before
+_EVEN_CELLS = 11  # for odd cells, numbers that follow from the even cells of their layer
+# Added to what is left of a budget before its logarithm: a few cells, or the energy of a hit.
 _FLOORS = np.array(
     [{"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS], np.float32
 )
@@ -24,34 +24,36 @@ _TINY = 1e-3
 
 
 def _sums_of(*columns: str) -> Array:
-    """The matrix (16, ...) that makes each of `columns` of SUMS: their names, or several in one column."""
+    """The matrix (16, ...) that makes `columns` from SUMS; a column with several names is the sum of these."""
     return np.array([[name in column.split() for column in columns] for name in SUMS], np.float32)
 
 
-# What is told of a layer: logarithms of the first four ratios, and the others; what is added to wholes and to ratios.
+# A layer is described by the ratios of _PARTS to _WHOLES: logarithms of the first four, and the others. _BESIDE is
+# added to the wholes, _LEAST to the first four ratios.
 _PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "near_x", "near_y", "hits")
 _WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.array([1, 0, 0, 0, 0, 0, 1], np.float32)
 _LEAST = np.array([1, 3e-3, 0.05, 0.02], np.float32)
 _NEAR = tuple(f"near_{name}" for name in MOMENTS)
-_COUNTED_BY = [0, 0, 1, 2]  # x, y, near x and near y, of `Plan.weights`
+_COUNTED_BY = [0, 0, 1, 2]  # for x, y, near x and near y, which of `Plan.weights` counts
 _SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, MOMENTS + _NEAR))
 LAYER_TERMS = 8
-# What is added before the logarithm of the regressions.
+# Added to what a layer takes of a budget before the logarithm, which the regressions predict.
 EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
-SHARE_NUMBERS = 2  # that even cells are given of their share of the layer's energy
-COUNT_NUMBERS = 2  # that cells are given of how many of their colour are hit
+SHARE_NUMBERS = 2  # numbers for even cells: their share of the layer's energy
+COUNT_NUMBERS = 2  # numbers for all cells: how many of their colour are hit
 
 
 class Plan(NamedTuple):
     """What the totals promise of M layers, in units of 0.02 GeV and cells: (M, ...) each.
 
-    `slope` of the axis in y, cells a layer; `energy` of the layer, and of all layers `before` it; of the shower
-    `budgets` (M, 6) and `moments` (M, 4), energy times cells, and times layers; `expected` (M, 6), what this layer
-    and those after it are expected to take of the budgets; `weights` (M, 3) of its energy: 1, and in x and in y for
-    the axis (`Mesh.precision`); `rest` (M, 3, 3), the energy in this layer and those after it, counted by either of
-    these, and the mean and variance of its depth; `depth` of the layer; `cells`, how many it is expected to have that
-    are hit, and `most` (M, 2), how many of either colour it has; `axis` (M, 2), where the axis meets it; `inputs` (M,
-    ...), what the densities are given of all this.
+    - Of the shower: the `slope` of the axis in y, in cells a layer; the `budgets` (M, 6); the `moments` (M, 4), energy
+      times cells, the last two also times layers.
+    - Of the layer: its `energy`, and that of all layers `before` it; its `depth`; `cells`, how many are expected to be
+      hit; `most` (M, 2), how many cells each colour has; `axis` (M, 2), where the axis meets it; `weights` (M, 3), by
+      which its energy counts: 1, and those of the axis in x and in y (`Mesh.precision`).
+    - Of the layer and all after it: what they are `expected` (M, 6) to take of the budgets; `rest` (M, 3, 3), for each
+      of the weights their energy, and the mean and variance of its depth.
+    - `inputs` (M, ...) of the densities, which follow from all this.
     """
 
     slope: Tensor
@@ -69,18 +71,18 @@ class Plan(NamedTuple):
     inputs: Tensor
 
     def at(self, layer: Tensor) -> Plan:
-        """The plan of one layer of N showers, (N, ...), from that of all, (N, layers, ...)."""
+        """The plan of one layer of N showers, (N, ...), from the plan of all layers, (N, layers, ...)."""
         return Plan(*(tf.gather(part, layer, axis=1) for part in self))
 
     def flat(self) -> Plan:
-        """The plan of N * layers layers, from that of all, (N, layers, ...)."""
+        """The plan with one axis for showers and layers, (N * layers, ...), from (N, layers, ...)."""
         return Plan(*(tf.reshape(part, [-1, *part.shape[2:]]) for part in self))
 
 
 def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
-    """How many numbers the densities of the cells are given of a layer of a calorimeter of so many `layers`.
+    """How many numbers the context of a cell has, in a calorimeter of so many `layers`.
 
-    `more` of them are terms of the labels beside energy and theta.
+    `more` of the numbers are terms of the labels other than energy and theta.
     """
     return _INPUTS + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
 
@@ -131,7 +133,7 @@ def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
 
 
 def expected_layers(layer_energy: Tensor, terms: Tensor, constants: Constants) -> Tensor:
-    """BUDGETS that each layer is expected to take, (N, layers, 6): exp of a regression on layers' energies."""
+    """What each layer is expected to take of BUDGETS, (N, layers, 6): exp of a regression on the layers' energies."""
     logs = tf.einsum("nlk,jlk->nlj", layer_terms(layer_energy, terms), constants["expected"])
     expected = tf.exp(tf.clip_by_value(logs, -15.0, 12.0))
     counted = tf.constant([name in COUNTED for name in BUDGETS])
@@ -139,7 +141,7 @@ def expected_layers(layer_energy: Tensor, terms: Tensor, constants: Constants) -
 
 
 def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
-    """What the expectations of a layer are linear in, (N, layers, 8) and the terms of more labels."""
+    """The terms in which a layer's log expectations are linear, (N, layers, 8 and the terms of more labels)."""
     share = tf.math.log(tf.maximum(layer_energy / tf.reduce_sum(layer_energy, 1, keepdims=True), SMALLEST))
     after = tf.concat([share[:, 1:], share[:, -1:]], 1)
     before = tf.concat([share[:, :1], share[:, :-1]], 1)
@@ -149,7 +151,7 @@ def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
 
 
 def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: Tensor, *, mesh: Mesh) -> Tensor:
-    """(N, layers, ...): what is of the shower, what is of the layer, and which layer it is."""
+    """`Plan.inputs` (N, layers, ...): numbers of the shower, numbers of the layer, and which layer it is, one-hot."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
     longer = tf.concat([log_share, tf.repeat(log_share[:, -1:], 2, axis=1)], 1)
@@ -174,8 +176,8 @@ def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: T
 def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) -> Tensor:
     """The context of the cells of M layers, (M, context_numbers).
 
-    `sums` (M, 3, 16) are the SUMS of all layers before, of the layer before and of the one before that; `of_even`
-    those of the layer's even cells (M, 16) and what they were promised (M,), None for the even cells themselves.
+    `sums` (M, 3, 16) are the SUMS of all layers before, of the layer before, and of the layer before that. `of_even`
+    are the SUMS of the layer's even cells (M, 16) and the energy they were promised (M,); None for even cells.
     """
     told, before = _of_layers(sums), sums[:, 0]
     cells = column(before, "cells") / planned.budgets[:, 0]
@@ -188,7 +190,7 @@ def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) 
         left = 1 - energy / total
         left = tf.maximum(tf.stack([left, left, left * total], 1), (-0.3, _TINY, _TINY))
         numbers += [left[:, :1], tf.math.log(left[:, 1:]), _of_layers(even)]
-    # single hits do not hold what they were promised; later ones make up for it
+    # single hits hold more or less than they were promised; later hits make up for it
     numbers.append(tf.math.log((column(spent, "energy") + HIT) / (promised + HIT))[:, None])
     remaining = tf.maximum(planned.budgets - tf.gather(spent, _SPENT_OF, axis=1), 0.0) + _FLOORS
     numbers.append(tf.clip_by_value(tf.math.log(remaining / (planned.expected + _FLOORS)), -2.0, 2.0))
@@ -196,22 +198,22 @@ def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) 
 
 
 def with_share(contexts: Tensor, logit: Tensor, energy: Tensor) -> Tensor:
-    """The contexts (M, ...) of even cells, which are to have a share of this `logit` (M,) of the layer's `energy`."""
+    """The contexts (M, ...) of even cells, with their share of the layer's `energy` (M,) added, by its `logit` (M,)."""
     log_energy = tf.math.log(tf.maximum(share_of(logit) * energy, _TINY))
     return tf.concat([contexts, logit[:, None], log_energy[:, None]], 1)
 
 
 def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
-    """The contexts (M, ...) of cells of which `count` (M,) are hit, and are to hold `energy` (M,) together."""
+    """The contexts (M, ...) of cells of a colour, with their `count` (M,) of hits and their `energy` (M,) added."""
     log_count = tf.math.log(tf.maximum(count, 0.5))
     mean = tf.math.log(tf.maximum(energy, _TINY)) - log_count
     return tf.concat([contexts, log_count[:, None], mean[:, None]], 1)
 
 
 def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
-    """The contexts (N * layers, ...) of all layers of showers with `sums` (N, layers, 2, 16), not normalised.
+    """The contexts (N * layers, ...), not `normalised`, of all layers of showers with `sums` (N, layers, 2, 16).
 
-    Their colours are `promised` energies (N, layers, 2); `noise` (N, 16) is added to what is spent before each layer.
+    The colours are `promised` energies (N, layers, 2). `noise` (N, 16) is added to what is spent before each layer.
     """
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
@@ -228,7 +230,7 @@ def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *,
 
 
 def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
-    """`contexts` (M, ...), or the first of their numbers, with mean 0 and width 1 in the train split, never far off."""
+    """`contexts` (M, ...), or the first of their numbers, scaled to mean 0 and width 1 in the train split, and cut."""
     name, count = "odd" if odd else "even", contexts.shape[1]
     return tf.clip_by_value(
         (contexts - constants[f"{name}_mean"][:count]) / constants[f"{name}_scale"][:count], -6.0, 6.0
@@ -236,7 +238,7 @@ def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
 
 
 def _of_layers(sums: Tensor) -> Tensor:
-    """Eight numbers (..., 8) of layers with such `sums` (..., 16): the first three say most."""
+    """Eight numbers (..., 8) that describe layers with these `sums` (..., 16); the first three say most."""
     ratios = sums @ _PARTS / tf.maximum(sums @ _WHOLES + _BESIDE, _TINY)
     square = tf.sqrt(column(sums, "squares")) / tf.maximum(column(sums, "energy"), _TINY)
     return tf.concat(
@@ -245,10 +247,11 @@ def _of_layers(sums: Tensor) -> Tensor:
 
 
 def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
-    """Where the rest of the energy has to be, (M, 8), in cells of the layer: in x, on the whole and here, and in y.
+    """Where the rest of the energy has to be, (M, 8), in cells of the layer.
 
-    First that of all energy, of which the whole shower has the promised moments. Then that near the axis: by the fit's
-    weights, the whole shower has neither a mean distance from it nor a slope to it.
+    In x, then in y, there are two numbers: on the mean over all layers to come, and in this layer. The first four are
+    of all energy, of which the whole shower has the promised moments. The last four are of the energy near the axis: by
+    the weights of the fit, the whole shower has neither a mean distance from the axis nor a slope to it.
     """
     here = (column(spent, "energy") - column(before, "energy"))[:, None]
     rest, mean, variance = tf.unstack(tf.gather(planned.rest, _COUNTED_BY, axis=1), axis=2)
@@ -257,7 +260,7 @@ def _displacement(planned: Plan, before: Tensor, spent: Tensor) -> Tensor:
     left = tf.reshape(promised - tf.gather(spent, _MOMENTS, axis=1), [-1, 2, 2, 2])
     at, moment = (tf.reshape(part, [-1, 4]) / energy for part in tf.unstack(left, axis=2))
     slope = (moment - at * mean) / (variance + 0.5)
-    cells = tf.sqrt(tf.gather(planned.weights, [1, 2, 1, 2], axis=1))  # of the layer in one of the calorimeter
+    cells = tf.sqrt(tf.gather(planned.weights, [1, 2, 1, 2], axis=1))  # cells of the layer in one `Geometry.cell_mm`
     of_layer = (at + slope * (planned.depth[:, None] - mean)) * cells
     numbers = tf.stack([tf.clip_by_value(at * cells, -1.0, 1.0), tf.clip_by_value(of_layer, -2.0, 2.0)], 2)
     return tf.reshape(numbers, [-1, 2 * len(MOMENTS)])

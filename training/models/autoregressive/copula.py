@@ -1,6 +1,6 @@
 """The Gaussian copula of the totals: their means, scales and quantiles, and the correlations of their normal scores.
 
-And the energies of hits by their normal scores.
+Also the spectra: the energies of hits at given normal scores.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
 from training.models.base import Array
 
 _RIDGE = 1e-6
-_LEAST_KNOWN = 50  # showers of which a total can be regressed on the labels
-_LEAST_ABOUT = 300  # showers about an energy, by their weights in the interpolation, that has quantiles of its own
-_LEAST_WEIGHT = 1e-3  # of a shower that counts
-_STEP = 0.5  # by which the logs of two energies differ, at the least, that have quantiles of their own
+_LEAST_KNOWN = 50  # the fewest showers with a total from which it is regressed on the labels
+_LEAST_ABOUT = 300  # the fewest showers, by their weights in the interpolation, about an energy with quantiles
+_LEAST_WEIGHT = 1e-3  # a shower of less weight does not count
+_STEP = 0.5  # the least difference of the logs of two energies with quantiles
 _SMALLEST_SPREAD = 1e-9
-# How many hits of all layers, and of a normal distribution, are counted beside those of a layer.
+# In a layer's spectrum, _LIKE_ALL hits as in all layers count too; in that of all layers, _LIKE_NORMAL of a normal.
 _LIKE_ALL, _LIKE_NORMAL = 1000, 100
-# Logarithms rise above the score 1 as over so much of the score below it; and by how much for each score, in standard
-# deviations of all logarithms: a read-out of few steps has many hits of one energy there, or none.
+# Above the score 1, logarithms rise as they do over the last _NEAR below it; but by _LEAST to _MOST standard deviations
+# of all logarithms for each score: with a read-out of few steps, many hits have one energy there, or none.
 _NEAR, _LEAST, _MOST = 0.25, 0.5, 2.0
-_WIDTHS, _GRID = 6, 4001  # how far logarithms of energies are looked at, in standard deviations, and at how many
+_WIDTHS, _GRID = 6, 4001  # the grid of log energies: its reach in standard deviations, and its number of points
 
 
 def copula(values: Array, labels: Array, known: Array, log_energies: float, budget_terms: Array) -> dict[str, Array]:
     """Mean and scale by least squares, quantiles of the residuals, and the correlations of their normal scores.
 
-    The means of the last totals, budgets and moments, follow `budget_terms` (showers, T) too. Of each total
-    (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several
-    energies if the range of log E, `log_energies`, is wide and the showers are many.
+    The means of the last totals, budgets and moments, depend on `budget_terms` (showers, T) too. Of the totals `values`
+    (showers, D) those that are `known` count; the others have the score 0. Quantiles are taken at several energies if
+    the range of log E, `log_energies`, is wide and the showers are many.
     """
     values, labels, budget_terms = (array.astype(np.float64) for array in (values, labels, budget_terms))
     knots = np.linspace(-SCORE_REACH, SCORE_REACH, SCORES)
     showers, number = values.shape
-    more = labels.shape[1] - MEAN_TERMS  # terms of labels beside energy and theta
+    more = labels.shape[1] - MEAN_TERMS  # terms of labels other than energy and theta
     mean, scale = np.zeros((labels.shape[1], number)), np.zeros((SCALE_TERMS + more, number))
     of_terms = np.zeros((budget_terms.shape[1], totals.LAST))
     quantiles, scores = np.tile(knots[:, None], (totals.ENERGIES, 1, number)), np.zeros((showers, number))
@@ -71,10 +71,10 @@ def copula(values: Array, labels: Array, known: Array, log_energies: float, budg
 
 
 def spectra(hits: Sequence[tuple[Array, Array]], layers: int) -> Array:
-    """The logarithms of energies (layers, SCORES) by score, of the hits of a split: in parts, layers and logarithms.
+    """The log energies (layers, SCORES) at each score. `hits` of a split come in parts: their layers and log energies.
 
-    Beside a layer's own hits some of all layers count, and a few of a normal distribution, so that a layer of few hits
-    has a spectrum too, and it has no end. Above the score 1 the logarithm rises as it does just below: the core is
+    Beside a layer's own hits some of all layers count, so a layer of few hits has a spectrum too; and a few of a normal
+    distribution, so no spectrum has an end. Above the score 1 the logarithm rises as it does just below: the core is
     few hits with most of the energy, and their energies rise in proportion to the shower's.
     """
     number = sum(len(logs) for _, logs in hits)
@@ -97,7 +97,7 @@ def spectra(hits: Sequence[tuple[Array, Array]], layers: int) -> Array:
 
 
 def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:
-    """Coefficients of the mean and of the log scale of `values` (N,) at `labels`; what is left, (N,), is of order 1."""
+    """Coefficients of the mean and of the log scale of `values` (N,) at `labels`; and the scaled residuals (N,)."""
     mean = least_squares(labels, values)
     residual = values - labels @ mean
     short = np.hstack([labels[:, :SCALE_TERMS], labels[:, MEAN_TERMS:]])
@@ -106,7 +106,7 @@ def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:
 
 
 def _about_energies(energy: Array, log_energies: float) -> Array:
-    """Weights (N, energies) of showers of scaled log `energy` (N,) in the quantiles about 9, 5, 3 energies, or one."""
+    """Weights (N, energies) of showers of scaled log `energy` (N,) in the quantiles at 9, 5 or 3 energies, or at 1."""
     for number in (totals.ENERGIES, 5, 3):
         weights = np.asarray(totals.interpolation(tf.constant(energy, tf.float32), number), np.float64)
         if (number - 1) * _STEP <= log_energies and weights.sum(axis=0).min() >= _LEAST_ABOUT:
@@ -115,7 +115,7 @@ def _about_energies(energy: Array, log_energies: float) -> Array:
 
 
 def _quantiles(residual: Array, weights: Array, knots: Array) -> Array:
-    """Quantiles (ENERGIES, knots) at normal scores `knots` of `residual` (N,) that count as `weights` (N, energies)."""
+    """Quantiles (ENERGIES, knots) of `residual` (N,) at the normal scores `knots`, by `weights` (N, energies)."""
     order = np.argsort(residual)
     quantiles = []
     for weight in weights.T:
@@ -127,7 +127,7 @@ def _quantiles(residual: Array, weights: Array, knots: Array) -> Array:
 
 
 def _rising(inside: Array, knots: Array, levels: Array, ordered: Array) -> Array:
-    """Quantiles that always rise, and continue beyond the sample in a straight line of the slope of its outer parts."""
+    """Quantiles that always rise. Beyond the sample they go on in a straight line, with the slope of its outer part."""
     reach = max(len(ordered) // 50, 2)
     for side, edge in ((knots < levels[0], 0), (knots > levels[-1], -1)):
         inner = reach if edge == 0 else -1 - reach

@@ -1,13 +1,13 @@
-"""The densities of what is drawn by itself: of a cell, and of how a layer's energy is shared.
+"""The densities of single numbers: of a cell, and of how the energy of a layer is shared.
 
-First comes the share of the colour that the axis meets, which may be nothing or all; then how many cells of a colour
-are hit, one at least where it has energy; then, for each of them, the score of its deposit.
+The share of the even colour comes first; it may be nothing or all. Then comes the number of cells of a colour that are
+hit, at least one where the colour has energy. Then comes the score of the deposit of each of these cells.
 
-The spectrum of the hits of a layer has edges: thin silicon holds what a minimum ionising particle deposits, or more,
-and seldom half of it; and hits begin at a threshold. A density of a few normals of the logarithm cannot follow them.
-The score of an energy is the normal quantile of the part of the layer's hits that is below it. So there are no edges
-among scores, and smooth densities of them have the spectrum's in place. Above 1 a score rises with the logarithm; no
-edge is expected in that sixth of the hits.
+The spectrum of the hits of a layer has edges. Thin silicon holds the deposit of a minimum ionising particle, or more,
+and seldom half of it. Hits begin at a threshold. A mixture of a few normals of the logarithm cannot follow the edges.
+The score of an energy is the normal quantile of the fraction of the layer's hits that are below it. So the scores have
+no edges, and smooth densities of the scores give a spectrum with its edges in place. Above the score 1, a score rises
+with the logarithm; no edge is expected in that sixth of the hits.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from training.models.base import Tensor
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 Mixture = tuple[Tensor, Tensor, Tensor]  # log weights, means and log widths
-NOTHING, ALL, BETWEEN = range(3)  # cases of a colour's share
+NOTHING, ALL, BETWEEN = range(3)  # cases of the share of a colour
 CASES = 3
-REACH = 9.2  # the logit that stands for nothing (-) and all (+); that of another share is cut just below it
-BETWEEN_REACH = 9.0
-_LEAST_EXPECTED = 0.3  # hits beyond the first
+REACH = 9.2  # the logit -REACH stands for the share 0, and REACH for 1
+BETWEEN_REACH = 9.0  # the logits of all other shares are cut here
+_LEAST_EXPECTED = 0.3  # expected hits beyond the first, at the least
 _TINY = 1e-6
-# Normal scores at which quantiles are tabled, of totals and of hits: from -SCORE_REACH to SCORE_REACH.
+# Tables of quantiles, of totals and of hits, have SCORES normal scores from -SCORE_REACH to SCORE_REACH.
 SCORES, SCORE_REACH = 129, 4.0
 SCORE_STEP = 2 * SCORE_REACH / (SCORES - 1)
-# How the integral over the shift of a group's scores is taken: steps in units of its width; their powers.
+# The integral over a shift: its points, in units of the integrand's width; steps that look for the largest value.
 _STEPS, _SHIFT_STEPS = np.linspace(-5, 5, 17, dtype=np.float32), 2
 _POWERS = np.stack([_STEPS**0, _STEPS, _STEPS**2])
 
@@ -56,7 +56,7 @@ def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor,
 
 
 class NumberDensity(keras.Model):
-    """The density of a number: a mixture of distributions; and the chances of `cases`, some without such a number."""
+    """The density of a number, a mixture of distributions, and the chances of `cases`; some cases have no number."""
 
     def __init__(self, name: str, contexts: int, *, width: int, components: int, cases: int = 0) -> None:
         super().__init__(name=name)
@@ -76,16 +76,16 @@ class NumberDensity(keras.Model):
         return self.cases_and_mixture(contexts)[1]
 
     def cases_and_mixture(self, contexts: Tensor) -> tuple[Tensor, Mixture]:
-        """Also the log chances (M, cases) of the cases."""
+        """The log chances (M, cases) of the cases, and what `mixture` returns."""
         outputs = tf.cast(self._last(self._second(self._first(contexts))), tf.float32)
         return tf.nn.log_softmax(outputs[:, : self._cases]), mixture_of(outputs[:, self._cases :])
 
 
 class CellDensity(keras.Model):
-    """p(non-zero) of a cell, and, if it is, the density of the score that its deposit goes by: a mixture of normals.
+    """p(non-zero) of a cell, and the density of the x that the score of its deposit follows from: a mixture of normals.
 
-    `neighbours` numbers are known of a cell itself, `contexts` of its layer, which are worked up once for all cells of
-    the layer. Both densities are corrections to a prior that depends on layer and radius.
+    The cell's input is `neighbours` numbers about itself and `contexts` numbers about its layer. The latter are
+    processed once for all cells of the layer. Both densities are corrections to a prior by layer and radius.
     """
 
     def __init__(self, name: str, *, neighbours: int, contexts: int, width: int, depth: int, components: int) -> None:
@@ -109,37 +109,37 @@ class CellDensity(keras.Model):
         self.built = True
 
     def of_layers(self, contexts: Tensor) -> Tensor:
-        """What the cells of a layer have in common, (layers, width), of `contexts` (layers, contexts)."""
+        """What the cells of a layer have in common, (layers, width), from its `contexts` (layers, contexts)."""
         return self._context_out(self._context_in(contexts))
 
     def hidden(self, cells: Tensor, shared: Tensor) -> Tensor:
-        """The features (R, width) of cells, of what is known of each (R, neighbours) and of its layer (R, width)."""
+        """The features (R, width) of `cells` (R, neighbours), where `of_layers` gave `shared` (R, width)."""
         features = tf.nn.silu(self._cell_in(cells) + shared)
         for layer in self._hidden:
             features += layer(features)
         return features
 
     def log_odds(self, hidden: Tensor, prior: Tensor) -> Tensor:
-        """log p / (1 - p) of being non-zero, (R,)."""
+        """log p / (1 - p), (R,), where p is the probability that the cell is not zero."""
         return tf.cast(self._occupied(hidden), tf.float32)[:, 0] + prior
 
     def score(self, hidden: Tensor, prior: Tensor) -> Mixture:
-        """Log weights, means and log widths, (R, components), of a deposit's score, which `prior` (R,) is usually.
+        """Log weights, means and log widths, (R, components), of the x of a deposit; `prior` (R,) is the usual score.
 
-        Only differences count between cells that share an energy. A hit alone has its own.
+        Where several cells share an energy, only differences of x count. The score of a hit alone is x itself.
         """
         weights, means, widths = mixture_of(tf.cast(self._deposit(hidden), tf.float32))
         return weights, means + prior[:, None], widths
 
 
 def _spread(components: int, cases: int = 0) -> keras.initializers.Initializer:
-    """Biases: of `cases` and of mixtures, all as likely, of means apart from each other."""
+    """Initial biases: `cases` and components are all equally likely; the means of the components differ."""
     means, widths = np.linspace(-1.2, 1.0, components), np.full(components, -0.5)
     return keras.initializers.Constant(np.concatenate([np.zeros(cases + components), means, widths]))
 
 
 def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
-    """The normal scores (...) of `values` (...) by the `quantiles` (..., SCORES) of each; linear, also beyond them."""
+    """The normal scores (...) of `values` (...): linear between the `quantiles` (..., SCORES) of each, and beyond."""
     right = tf.searchsorted(quantiles, values[..., None], side="right")
     left = tf.clip_by_value(right - 1, 0, SCORES - 2)
     low, high = (tf.gather(quantiles, left + k, batch_dims=values.shape.rank)[..., 0] for k in (0, 1))
@@ -148,26 +148,26 @@ def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
-    """The scores (R,) of energies (R,) in layers (R,), by the logarithms `spectra` (layers, SCORES) of energies.
+    """The scores (R,) of energies (R,) in layers (R,), by `spectra` (layers, SCORES), which holds log energies.
 
-    None is below -2 SCORE_REACH.
+    No score is below -2 SCORE_REACH.
     """
     return tf.maximum(normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH)
 
 
 def log_energies(place: Tensor, spectrum: Tensor, rises: Tensor) -> tuple[Tensor, Tensor]:
-    """The logarithms (R,) of the energies at each `place` (R,) of a layer's `spectrum` (SCORES,); and how they rise.
+    """The log energies (R,) at each `place` (R,) of a layer's `spectrum` (SCORES,), and their rise (R,) per place.
 
-    Places are scores in units of SCORE_STEP, from -SCORE_REACH. `rises` (SCORES - 1,) are those from each place to the
-    next; between them, and beyond them, the logarithms are linear.
+    A place is a score, counted from -SCORE_REACH in units of SCORE_STEP. `rises` (SCORES - 1,) are the differences of
+    the spectrum from each place to the next. The logarithms are linear between places, and beyond the spectrum's ends.
     """
-    at = tf.cast(tf.where(place > 0, tf.minimum(place, SCORES - 2.0), 0.0), tf.int32)  # of no number too
+    at = tf.cast(tf.where(place > 0, tf.minimum(place, SCORES - 2.0), 0.0), tf.int32)  # 0 for NaN too
     rise = tf.gather(rises, at)
     return tf.gather(spectrum, at) + (place - tf.cast(at, tf.float32)) * rise, rise
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:
-    """The logit (...) of the share that `even` (...) is of `energy` (...): REACH or -REACH for all or nothing."""
+    """The logit (...) of the share `even` / `energy`, (...) each: REACH if the share is all, -REACH if nothing."""
     odd = energy - even
     logit = tf.math.log(tf.maximum(even, _TINY)) - tf.math.log(tf.maximum(odd, _TINY))
     logit = tf.clip_by_value(logit, -BETWEEN_REACH, BETWEEN_REACH)
@@ -180,24 +180,27 @@ def share_of(logit: Tensor) -> Tensor:
 
 
 def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
-    """log p (M,) of shares with these logits (M,): a case of `cases` (M, CASES) each, and a density in between."""
+    """log p (M,) of shares with these logits (M,), from the log chances of the `cases` (M, CASES).
+
+    In the case BETWEEN it is a log density: the `mixture` gives the density of the logit.
+    """
     between = tf.abs(logit) < REACH
     case = tf.where(between, BETWEEN, tf.where(logit > 0, ALL, NOTHING))
     return tf.gather(cases, case, batch_dims=1) + tf.where(between, log_mixture(logit, *mixture), 0.0)
 
 
 def expected_logit(expected: Tensor, most: Tensor) -> Tensor:
-    """About where (M,) the x of `log_count` is, if of `most` (M,) cells so many are `expected` (M,) to be hit."""
+    """About the x (M,) of `log_count`, where `expected` (M,) of `most` (M,) cells are expected to be hit."""
     beyond = tf.maximum(tf.minimum(expected, most) - 0.5, _LEAST_EXPECTED)
     return tf.math.log(beyond) - tf.math.log(tf.maximum(most - beyond, _LEAST_EXPECTED))
 
 
 def log_count(count: Tensor, expected: Tensor, most: Tensor, mixture: Mixture) -> Tensor:
-    """log p (M,) of `count` (M,) hits, from 1 to `most` (M,), where about so many are `expected` (M,).
+    """log p (M,) of `count` (M,) hits, from 1 to `most` (M,); about `expected` (M,) hits are expected.
 
-    count - 1 = floor(most * sigmoid(x)), and the density of x is a mixture of logistic ones, so that few hits, and
-    hits in all cells, have chances of their own; other numbers have a smooth distribution (Salimans et al., arXiv
-    1701.05517, in the logit). Where few of many cells are hit, x is a logarithm.
+    count - 1 = floor(most * sigmoid(x)). The density of x is a mixture of logistic distributions (Salimans et al.,
+    arXiv 1701.05517, in the logit). So few hits, and hits in all cells, have chances of their own; other numbers have a
+    smooth distribution. Where few of many cells are hit, x is about a logarithm.
     """
     weights, means, widths = mixture
     means, scale = means + expected_logit(expected, most)[:, None], tf.exp(-widths)
@@ -215,13 +218,13 @@ def log_count(count: Tensor, expected: Tensor, most: Tensor, mixture: Mixture) -
 
 
 def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> Tensor:
-    """log p (groups,) of deposits that share an energy, by each one's `score` (R,) and the group that it is of.
+    """log p (groups,) of deposits that share an energy, from the `score` (R,) and the `group` (R,) of each deposit.
 
-    A score is x - c: each x is drawn from its `mixture` (R, components), and the shift c of a group is the one with
-    which its deposits sum to the energy. So p is the integral of prod p(score + c) over c, up to a factor that the
-    deposits have, whatever the mixtures: prod dy/de, times the sum of de/dy, of energies e and scores y. It is a sum
-    over even steps about where the integrand is largest; other maxima of it, which mixtures of narrow components have
-    where the data are unlikely, are left out. `group` (R,) is `groups` or more for rows that do not count.
+    A score is x - c. Each x is drawn from its `mixture` (R, components). With the shift c, the deposits of the group
+    sum to its energy. So p is the integral over c of prod p(score + c), up to a factor that does not depend on the
+    mixtures: prod dy/de times the sum of de/dy, for energies e and scores y. The integral is a sum over even steps
+    about the largest value of the integrand. Other maxima are left out: mixtures of narrow components have them where
+    the data are unlikely. Rows that do not count have a `group` of `groups` or more.
     """
     middle, width = (tf.stop_gradient(tensor) for tensor in _shift(score, mixture, group, groups))
     weights, means, widths = mixture
@@ -229,7 +232,7 @@ def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> T
     narrow = tf.exp(-widths)
     pull = ((score + tf.gather(middle, place))[:, None] - means) * narrow
     step = tf.gather(width, place)[:, None] * narrow
-    # The logarithm of a component is a parabola in the step: all its values are one product of matrices.
+    # The logarithm of a component is a parabola in the step, so one product of matrices gives its values at all steps.
     parabola = tf.stack([weights - widths - 0.5 * pull * pull, -pull * step, -0.5 * step * step], -1)
     values = tf.reshape(tf.reshape(parabola, [-1, len(_POWERS)]) @ _POWERS, [-1, weights.shape[1], len(_STEPS)])
     log_p = tf.where(inside, tf.reduce_logsumexp(values, 1) - _HALF_LOG_2PI, 0.0)
@@ -238,7 +241,7 @@ def log_shared(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> T
 
 
 def _shift(score: Tensor, mixture: Mixture, group: Tensor, groups: Any) -> tuple[Tensor, Tensor]:
-    """About where (groups,), and over which width (groups,), the integrand of `log_shared` is largest."""
+    """The shift (groups,) at about which the integrand of `log_shared` is largest, and the width (groups,) there."""
     weights, means, widths = mixture
     inside = tf.cast(group < groups, tf.float32)
     place = tf.minimum(group, groups - 1)

@@ -1,8 +1,9 @@
 """A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
-The detector is the same after a reflection in x, and after one in y with theta -> pi - theta. So a shower is reflected
-to theta <= 90 degrees and, where it has an azimuth, phi >= 0, else an axis at x >= 0, which doubles and redoubles what
-there is to learn from. Lengths are in cells (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
+The detector is the same after a reflection in x, and after a reflection in y with theta -> pi - theta. So a shower is
+reflected in y to theta <= 90 degrees. Except in rings, it is reflected in x too: to phi >= 0 where it has an azimuth,
+else to an axis at x >= 0. Each reflection doubles what there is to learn from. Lengths are in cells
+(`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
 """
 
 from __future__ import annotations
@@ -19,22 +20,22 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.models.autoregressive.mesh import COLOURS, Mesh, colour
 from training.models.base import Tensor
 
-# Sums over the cells of a layer: energy, cells that are not zero, hits, squares of the energies, energy farther from
-# the axis than `radius_half` and `radius_most` (`constants.py`), and moments of place and depth about the axis: of all
-# energy, and of that near the axis, by the weights of its fit.
+# Sums over the cells of a layer: energy; cells that are not zero; hits; squares of the energies; energy farther from
+# the axis than `radius_half`, and than `radius_most` (`constants.py`); moments of place and depth about the axis, of
+# all energy; and ("near_...") such moments where each deposit counts as in the fit of the axis.
 SUMS = (
     "energy", "cells", "hits", "squares", "beyond_half", "beyond_most", "x", "y", "xx", "yy", "x_depth", "y_depth",
     "near_x", "near_y", "near_x_depth", "near_y_depth",
 )  # fmt: skip
-# So many hits of a colour in a layer, or fewer, have an energy of their own. What is promised to the colour is that
-# energy, blurred in training by normal noise of this width in its logarithm.
+# Where a colour has at most ALONE hits in a layer, the hit has an energy of its own. What is promised to the colour is
+# this energy, blurred in training by normal noise in its logarithm, of the width PROMISE_BLUR.
 ALONE, PROMISE_BLUR = 1, 0.3
 HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
-_FITS = 5  # of the axis, of which each counts deposits by their distance from the one before
-_ONE_LAYER = 1e-6  # the variance of the depth, in layers, of a shower in a single layer, up to rounding
+_FITS = 5  # fits of the axis; from the second on, deposits count by their distance from the line of the fit before
+_ONE_LAYER = 1e-6  # the largest variance of the depth, in layers, that rounding gives a shower in a single layer
 HIT = HIT_GEV / REFERENCE_UNIT_GEV
-MEAN_TERMS, SCALE_TERMS = 11, 6  # of energy and angle
-_PHI_TERMS, _KIND_TERMS = 4, 6
+MEAN_TERMS, SCALE_TERMS = 11, 6  # terms of energy and angle, from which means and scales follow
+_PHI_TERMS, _KIND_TERMS = 4, 6  # terms beside these, of the azimuth and of each kind of particle but the first
 LABEL_INPUTS = 4
 
 
@@ -48,8 +49,8 @@ class Constants(Protocol):
 
 @dataclass(frozen=True)
 class Labels:
-    """Of N showers: `energy_gev` and `theta_rad` (N,); the azimuth `phi` (N,) in rad, and `kinds` (N, K - 1), 1 for the
-    particle's kind and 0 for others; the first of K kinds has none. None where showers have no such label.
+    """Labels of N showers: `energy_gev`, `theta_rad` and the azimuth `phi` in rad, (N,) each; and `kinds` (N, K - 1), 1
+    for the particle's kind and 0 for others. The first of K kinds has no column. None where there is no such label.
     """
 
     energy_gev: Tensor
@@ -59,7 +60,7 @@ class Labels:
 
     @classmethod
     def of(cls, given: Mapping[str, Any], labels: LabelRange) -> Labels:
-        """Those of the tensors in `given`, where the model's showers have `labels`."""
+        """The labels among the tensors `given` by name, where the model's showers have `labels`."""
         kinds = None
         if len(labels.particle) > 1:
             kinds = tf.cast(
@@ -73,11 +74,11 @@ class Labels:
         return Labels(*(None if label is None else tf.gather(label, showers) for label in every))
 
     def raised(self) -> Labels:
-        """Those of the showers reflected in y to theta <= pi/2."""
+        """The labels after a reflection in y to theta <= pi/2."""
         return replace(self, theta_rad=tf.minimum(self.theta_rad, math.pi - self.theta_rad))
 
     def reflected(self, mesh: Mesh) -> Labels:
-        """Those of the showers reflected in y, and in x to phi >= 0, if the calorimeter is the same then."""
+        """The labels after reflections: in y and, where `mesh.folds`, in x to phi >= 0."""
         raised = self.raised()
         return raised if self.phi is None or not mesh.folds else replace(raised, phi=tf.abs(self.phi))
 
@@ -86,21 +87,21 @@ class Labels:
         return self.theta_rad > math.pi / 2
 
     def left(self, otherwise: Tensor) -> Tensor:
-        """Which showers (N,) are to be reflected in x: by `otherwise` (N,) where they have no azimuth, or one of 0."""
+        """Which showers (N,) to reflect in x: those of phi < 0; `otherwise` (N,) decides at 0, or without phi."""
         if self.phi is None:
             return otherwise
         return (self.phi < 0) | ((self.phi == 0) & otherwise)
 
     def slopes(self, mesh: Mesh) -> tuple[Tensor, Tensor | None]:
-        """Cells a layer by which particles of these labels, theta at most pi/2, move along y (N,), and along x."""
+        """Slopes of the particles along y (N,) and x (N,), None without phi, in cells a layer; for theta <= pi/2."""
         unit = mesh.geometry.layer_pitch_mm / mesh.geometry.cell_mm
         if self.phi is None:
             return unit / tf.tan(self.theta_rad), None
         return unit / (tf.tan(self.theta_rad) * tf.cos(self.phi)), unit * tf.tan(self.phi)
 
     def terms(self, constants: Constants) -> Tensor:
-        """Polynomials of the reflected labels, (N, MEAN_TERMS and `number_of_terms`): the first SCALE_TERMS are those
-        of the second degree in energy and angle; the last are of the other labels.
+        """Polynomials of the reflected labels, (N, MEAN_TERMS + `number_of_terms`): the first SCALE_TERMS have degrees
+        0 to 2 in energy and angle; those after MEAN_TERMS are of the other labels.
         """
         energy = (tf.math.log(self.energy_gev) - constants["log_energy"][0]) / constants["log_energy"][1]
         angle = (tf.cos(self.theta_rad) - constants["cos_theta"][0]) / constants["cos_theta"][1]
@@ -120,17 +121,17 @@ class Labels:
 
 
 def number_of_terms(labels: LabelRange) -> int:
-    """How many of the terms of labels are of those beside energy and theta."""
+    """How many terms the labels other than energy and theta have."""
     return _PHI_TERMS * (labels.phi_rad is not None) + _KIND_TERMS * max(len(labels.particle) - 1, 0)
 
 
 def label_inputs(terms: Tensor) -> Tensor:
-    """The labels as the density of the totals is given them, (N, LABEL_INPUTS) and the terms of more labels."""
+    """The labels as inputs of the density of the totals: LABEL_INPUTS columns, and the terms of more labels."""
     return tf.gather(terms, [1, 2, 4, 5, *range(MEAN_TERMS, terms.shape[1])], axis=1)
 
 
 def scale_terms(terms: Tensor) -> Tensor:
-    """Those of `terms` (N, ...) that the scales follow from, (N, SCALE_TERMS) and the terms of more labels."""
+    """The columns of `terms` (N, ...) that the scales follow from: SCALE_TERMS, and the terms of more labels."""
     short = terms[:, :SCALE_TERMS]
     return short if terms.shape[1] == MEAN_TERMS else tf.concat([short, terms[:, MEAN_TERMS:]], 1)
 
@@ -139,9 +140,9 @@ def scale_terms(terms: Tensor) -> Tensor:
 class Axis:
     """Where the axis of each shower meets each layer, in cells from the middle of the calorimeter: (N, layers) each.
 
-    It is the straight line along the core, as `_axes` fits it.
-    `offset` (N, 4) holds its x at the depth of reference, its slope in x, its y there, and its slope in y, both less
-    those of the incident particle; in cells, and cells a layer.
+    The axis is the straight line along the core, as `_axes` fits it. `offset` (N, 4) is in cells, and cells a layer: x
+    at the depth of reference, the slope in x, y at that depth, and the slope in y. Both slopes are relative to the
+    slopes of the incident particle.
     """
 
     x: Tensor
@@ -153,9 +154,9 @@ class Axis:
 class Hits:
     """The non-zero cells of N showers, reflected: (N, K) each, padded with hits of no energy.
 
-    `x`, `y` (or angle and radius) and `layer` are indices, `colour` is 0 or 1 (`mesh.colour`), `dx`, `dy` are distances
-    from the axis in cells, `ring` the mean radius of cells that go round the calorimeter's axis, `value` energies in
-    units of 0.02 GeV.
+    `x`, `y` (or angle and radius) and `layer` are indices. `colour` is 0 or 1 (`mesh.colour`). `dx`, `dy` are distances
+    from the axis in cells. `ring` is the mean radius of cells that go round the calorimeter's axis, else 0. `value` are
+    energies in units of 0.02 GeV.
     """
 
     x: Tensor
@@ -169,7 +170,7 @@ class Hits:
 
 
 def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
-    """The axis with `offset` (N, 4) of showers of reflected `labels`."""
+    """The axes of showers with the `offset` (N, 4) and the reflected `labels`."""
     depth = tf.constant(constants.mesh.depth) - constants["depth"]  # (layers,)
     slope_y, slope_x = labels.slopes(constants.mesh)
     along_y, along_x = offset[:, 3] + slope_y, offset[:, 1:2]
@@ -179,9 +180,9 @@ def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
 
 
 def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -> tuple[Hits, Axis]:
-    """Hits and axes of showers given as `cell` (N, K), places in the flattened (x, y, layer) array, -1 for none.
+    """Reflected hits and axes of showers. `cell` (N, K) are places in the flattened (x, y, layer) array, -1 for none.
 
-    `value` (N, K) are their energies in units of 0.02 GeV, 0 for none; the labels are as recorded.
+    `value` (N, K) are the energies in these cells, in units of 0.02 GeV, 0 for none. The labels are as recorded.
     """
     mesh = constants.mesh
     layer, place = cell % mesh.layers, tf.maximum(cell, 0) // mesh.layers
@@ -209,9 +210,9 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
 def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> list[tuple[Tensor, Tensor]]:
     """The lines in x and in y, each as `_line` gives it, that fit the deposits `value` (N, K) at `place` (N, K, 2).
 
-    A deposit counts by its energy and `precision` (N, K, 2); after the first fit, the less the farther it is from the
-    lines of the one before: one side of its cell away half as much (Cauchy's weights; Holland and Welsch
-    1977, doi 10.1080/03610927708827533).
+    A deposit counts by its energy times `precision` (N, K, 2). After the first fit, a deposit counts less the farther
+    it is from the lines of the fit before, and half as much at the distance of one side of its cell (Cauchy's weights;
+    Holland and Welsch 1977, doi 10.1080/03610927708827533).
     """
     near = tf.ones_like(value)
     for _ in range(_FITS):
@@ -222,7 +223,7 @@ def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> lis
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """The straight line place = at + slope * depth that fits best, of (N, K) each: at (N,) and slope (N,).
+    """The best straight line place = at + slope * depth through K places, (N, K) each: at (N,) and slope (N,).
 
     A shower in a single layer has no slope: 0.
     """
@@ -236,7 +237,7 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
 
 
 def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> Tensor:
-    """What hits add to SUMS, (..., 16), nothing without energy: of dx, dy and ring, `away` (..., 3), and `layer`."""
+    """What hits add to SUMS, (..., 16), if `away` (..., 3) are their dx, dy and ring; 0 for hits without energy."""
     across, ring = tf.split(away, [2, 1], -1)
     precision = tf.gather(tf.constant(constants.mesh.precision), layer)
     depth = tf.expand_dims(tf.gather(tf.constant(constants.mesh.depth), layer), -1) - constants["depth"]
@@ -250,7 +251,7 @@ def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> T
 
 
 def of_one_hit(hits: Hits, constants: Constants) -> Tensor:
-    """What one hit adds to each of SUMS, signs aside, (N, 16): the mean over hits, each by what it adds."""
+    """The absolute value that one hit adds to each of SUMS, (N, 16): a mean over hits, with this value as weight."""
     added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, constants)
     return tf.math.divide_no_nan(tf.reduce_sum(added * added, 1), tf.reduce_sum(tf.abs(added), 1))
 
@@ -268,8 +269,8 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
 
 
 def promised(sums: Tensor, noise: Tensor) -> Tensor:
-    """The energies (N, layers, 2) of colours with these `sums` (N, layers, 2, 16); that of a hit alone is blurred by
-    normal `noise` (N, layers, 2).
+    """The energies (N, layers, 2) that are promised to colours with these `sums` (N, layers, 2, 16). Normal `noise`
+    (N, layers, 2) blurs the energy of a colour with a single hit.
     """
     alone = column(sums, "cells") <= ALONE
     return column(sums, "energy") * tf.where(alone, tf.exp(PROMISE_BLUR * noise), 1.0)

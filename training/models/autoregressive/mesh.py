@@ -16,39 +16,38 @@ from calopipe.showers.positions import nearest, positions, steps
 from training.models.base import Array, Tensor
 
 MARGIN = 2
-# The cells around a cell, as steps of the two indices. Known are those in the two layers before, and of its own those
-# of the other colour, for odd cells.
+# The cells around a cell, as steps of the two indices. A cell knows those in the two layers before; an odd cell also
+# knows the even ones in its own layer.
 AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in range(-MARGIN, MARGIN + 1)]
 _SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
-_BEFORE = 2  # layers whose cells are known
-_CORE_MOST = 1024  # cells of a layer that are always looked at
+_BEFORE = 2  # how many layers before are known to a cell
+_CORE_MOST = 1024  # cells of a layer that are always looked at, at most
 _ROUNDING, _LEAST = 1e-3, 1e-12  # of a cell's side, and of its square
 NOWHERE = 2**30  # steps that lead to no cell
-COLOURS = 2  # as on a chessboard: that of the cell that the axis meets, and the other
+COLOURS = 2  # as on a chessboard: even cells have the colour of the cell that the axis meets, odd ones the other
 
 
 class Mesh:
-    """The cells of `geometry`.
+    """The cells of `geometry`, as tables:
 
-    (layers, places): `x`, `y` and `ring` (mean radius of a cell that goes round the axis), `log_area` over the mean's,
-    `where` with all four of them, `exists`. (layers,): `depth`. `around` (kinds, places, 75) are the cells around a
-    cell in its own layer and the two before, as places, `places` where there is none; `beside` (kinds, places, 4) those
-    that share a side with it; `other_colour` (kinds, places, 25) says which in its own layer are known to odd cells;
-    `told` are the cells that even cells are told of, in the two layers before, and those that odd cells are, in their
-    own too; `kind` (layers,) counts the layers that have one table. `index_numbers` say which sector and which ring a
-    cell is of, 0 if cells are rectangular. `mirror` (2, layers, places): the cell that is the image of a cell under a
-    reflection in x, and in y; `turned` (4 * layers, places) under none, that in y, that in x, and both. `folds` says
-    whether showers are reflected in x. In rings they are not: a beam a hundredth of a cell beside the axis hits one
-    sector of the first layers, and not its image. (layers, 2): an axis at a place meets the cell with the indices place
-    * `per_unit` + `middle`, rounded; `most` are the highest; `spare` is half of what a cell's side is longer than its
-    `short_side` (layers,), over that; rings count as squares. An oblong cell consists of squares, each a `step`
-    (layers, 2) further; `weights` (layers, squares) say how much each counts. `precision` (layers, 2) is the inverse
-    square of a cell's side, 1 in rings; `of_parity` (layers, 2) counts the cells whose indices have an even sum, and an
-    odd one.
+    - (layers, places): `x`, `y`; `ring`, the mean radius of cells that go round the axis; `log_area`, of the area over
+      its mean; `where`, these four; `exists`.
+    - (kinds, places, ...), `places` for no cell: `around` (75), the cells around a cell in its own layer and the two
+      before; `beside` (4), those that share a side with it; `other_colour` (25), which in its own layer an odd cell
+      knows; `told`, two tables, the cells that even ones know and those that odd ones know.
+    - `mirror` (2, layers, places): a cell's image under a reflection in x, and in y. `turned` (4 * layers, places): its
+      image under no reflection, in y, in x, and in both. `folds`: whether showers are reflected in x. In rings they are
+      not: a beam .01 cells beside the axis hits one sector of the first layers, and not its image.
+    - (layers, 2): an axis meets the cell whose indices are place * `per_unit` + `middle`, rounded; `most`, the highest
+      indices; `spare`, half the excess of a side over `short_side`, in units of `short_side`; `precision`, 1 over the
+      square of a side, 1 in rings; `of_parity`, the numbers of cells whose indices have an even and an odd sum.
+    - (layers,): `depth`; `kind`, which table of neighbours the layer has; `short_side` of its cells.
+    - `index_numbers` inputs say which sector and which ring a cell is of; 0 if cells are rectangular.
 
-    Cells are proposed from a lattice of `lattice_shape` places: about the cell that the shower's axis meets, and which
-    lies `start` from its corner or, in rings, that of the layer's cells. At most `core_most` of the places are always
-    looked at; a row has `pairs_a_row` of neighbours along the second index.
+    An oblong cell is divided into squares, each a `_step` further, with `_weights`. Rings count as squares. Cells are
+    proposed from a lattice of `lattice_shape` places, whose corner is at `start` from the cell that the axis meets; in
+    rings, the lattice is the layer. At most `core_most` of its places are always looked at. A row of the lattice has
+    `pairs_a_row` pairs of neighbours along the second index.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -85,7 +84,7 @@ class Mesh:
             self.middle = ((counts - 1) / 2).astype(np.float32)
         rows, wide = self.lattice_shape
         self.core_most, self.pairs_a_row = min(rows * wide, _CORE_MOST), (wide + 1) // 2
-        self._stride = m + 2 * wide  # of the first index, in tables of what a lattice reaches
+        self._stride = m + 2 * wide  # of the first index, in the tables of `_reach`
         self._reached, self._reached_kind = self._reach()
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
         self.short_side = size.min(1)
@@ -99,12 +98,12 @@ class Mesh:
         self.precision = np.square(1 / size).astype(np.float32)
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Distances (R,) from the axis as the density of a cell of `layer` (R,) sees them: `dx`, `dy`, on the whole.
+        """Distances (R,) from the axis, as inputs of the density of cells of `layer` (R,): in x, in y, and in all.
 
-        In units of the shorter side of the layer's cells. On the whole it is the distance of a square of this side that
-        is hit as often as the cell, if chances fall with the cube of the distance. The nearest of the squares that an
-        oblong cell consists of counts most: a strip is as near as the axis is to it, wherever along it. One whose end
-        points to the axis is farther than one whose side does.
+        The unit is the shorter side of the layer's cells. The distance in all is that of a square of this side that is
+        hit as often as the cell, if chances fall with the cube of the distance. The nearest of the squares of an oblong
+        cell counts most. So a strip that the axis meets has the same distance wherever the axis meets it. A strip whose
+        end points to the axis is farther than a strip whose side does.
         """
         if self._alike:
             return dx, dy, tf.sqrt(dx * dx + dy * dy + ring * ring)
@@ -117,16 +116,16 @@ class Mesh:
         return dx, dy, tf.pow(tf.reduce_sum(weights * squared**-1.5, -1), -1 / 3)
 
     def cells_across(self, depth: float) -> Array:
-        """The size (2,) along x and y of the cells at a `depth`; that of the calorimeter where they are in rings."""
+        """The size (2,) along x and y of the cells at a `depth`; in rings, the reach of the calorimeter."""
         if self.geometry.rings:
             return np.full(2, self.reach, np.float32)
         return 1 / self.per_unit[np.abs(self.depth - depth).argmin()]
 
     def lattice_radius(self, met: Array) -> Array:
-        """The least distance, as `seen`, of each place of the lattice from an axis anywhere in the cell that it meets.
+        """The least distance, as `seen`, of each place of the lattice, (layers, lattice), from an axis.
 
-        (layers, lattice); infinite where there is no cell, for axes that meet the cells `met` (showers, layers, 2) and
-        those beside them. In rings the axis is the calorimeter's.
+        The axis may be anywhere in the cell that it meets; in rings it is the calorimeter's. The distance is infinite
+        where no axis that meets one of the cells `met` (showers, layers, 2), or a cell beside them, has a cell.
         """
         if self.geometry.rings:
             radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
@@ -140,12 +139,12 @@ class Mesh:
         return np.where(there.all(-1), radius, np.inf)
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
-        """Indices (..., 2) of the cell in the middle of the lattice, of an axis that meets `layer` (...) at `axis`."""
+        """Indices (..., 2) of the cell that an axis at the place `axis` (..., 2) meets in `layer` (...); 0 in rings."""
         per_unit, middle = (tf.gather(tf.constant(table), layer) for table in (self.per_unit, self.middle))
         return tf.cast(tf.round(axis * per_unit + middle), tf.int32)
 
     def within(self, axis: Tensor) -> Tensor:
-        """Where in its cell the axis (..., layers, 2) meets each layer; in rings where in the calorimeter."""
+        """The place of the axis (..., layers, 2) within the cell that it meets; in rings, within the calorimeter."""
         if self.geometry.rings:
             return tf.clip_by_value(axis, -2.0, 2.0)
         scaled = axis * tf.constant(self.per_unit) + tf.constant(self.middle)
@@ -160,7 +159,7 @@ class Mesh:
         return place // self.shape[1], place % self.shape[1]
 
     def of_colours(self, met: Tensor) -> Tensor:
-        """How many cells (..., layers, 2) of either colour the layers have, whose axes meet the cells `met`."""
+        """How many cells (..., layers, 2) of each colour the layers have, if the axes meet the cells `met`."""
         odd = tf.math.floormod(tf.reduce_sum(met, -1), COLOURS)[..., None] == 1
         one = tf.constant(self.of_parity, tf.float32)
         return tf.where(odd, tf.reverse(one, [1]), one)
@@ -171,9 +170,9 @@ class Mesh:
         return self.place(first, second)
 
     def index_inputs(self, place: Tensor) -> list[Tensor]:
-        """Which sector and which ring cells (R,) in rings are of, (R, n) and (R, m) with a 1 each; of others nothing.
+        """Which sector and which ring cells (R,) in rings are of, one-hot, (R, n) and (R, m); [] for rectangular cells.
 
-        A particle on the edge of sectors always hits the same one of them, which its distance alone does not tell.
+        A particle on the edge of sectors always hits the same sector. The distance alone does not tell which.
         """
         if not self.geometry.rings:
             return []
@@ -189,13 +188,13 @@ class Mesh:
         return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
 
     def steps(self, place: Tensor) -> Tensor:
-        """What `proposed` is given of places (...) of the lattice, -1 for none."""
+        """The argument `steps` of `proposed` for places (...) of the lattice, -1 for none."""
         wide = self.lattice_shape[1]
         return tf.where(place < 0, NOWHERE, place + place // wide * (self._stride - wide))
 
     def proposed(self, met: Tensor, steps: Tensor, layer: Tensor) -> Tensor:
-        """The cells (N, K) of `layer` at so many `steps` (N, K) from the corner of the lattice about the cells `met`
-        (N, 2): their places, `places` where there is none.
+        """The places (N, K) of the cells of `layer` that are `steps` (N, K) from the corner of the lattice about the
+        cells `met` (N, 2); `places` where there is no cell.
         """
         n, m = self.shape
         corner = tf.clip_by_value(met + self.start, *np.array([np.negative(self.lattice_shape), (n, m)], np.int32))
@@ -207,9 +206,9 @@ class Mesh:
         return tf.gather(tf.constant(self._reached.reshape(-1)), at)
 
     def lattice_place(self, met: Tensor, shower: Tensor, place: Tensor) -> Tensor:
-        """Where in the lattices about the cells `met` (N, 2) the cells (R,) of each `shower` (R,) at `place` (R,) are.
+        """Places (R,) in the lattices about the cells `met` (N, 2) of the cells of `shower` (R,) at `place` (R,).
 
-        The nearest place to those that the lattice does not reach.
+        Places before the lattice become its first place, and places after it its last.
         """
         rows, wide = self.lattice_shape
         first, second = self.indices(np.arange(self.places, dtype=np.int32))
@@ -229,9 +228,9 @@ class Mesh:
         return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
 
     def _reach(self) -> tuple[Array, Array]:
-        """Tables (kinds, reached) of the cells that lattices reach, `places` where there is none; which a layer has.
+        """Tables (kinds, reached) of the cells that lattices reach, `places` for no cell; and the kind of each layer.
 
-        They begin a lattice before the first cell, and end one after the last.
+        A table begins one lattice before the first cell, and ends one lattice after the last.
         """
         (n, m), (rows, wide) = self.shape, self.lattice_shape
         first, second = np.arange(-rows, n + rows)[:, None], np.arange(-wide, m + wide)
@@ -242,13 +241,13 @@ class Mesh:
         return reached.astype(np.int32), kind.reshape(-1).astype(np.int32)
 
     def _neighbours(self) -> None:
-        """Tables of neighbours, one for layers whose own cells and those of the two layers before are alike."""
+        """Make tables of neighbours. Layers share one if their cells, and those of the two layers before, are alike."""
         described = [(layer.cells, layer.size_mm, layer.r_edges_mm) for layer in self.geometry.every_layer]
         kinds: dict[object, int] = {}
         self.kind = np.empty(self.layers, np.int32)
         around, other_colour = [], []
         for layer in range(self.layers):
-            before = [max(layer - back, 0) for back in range(_BEFORE + 1)]  # before the first there is nothing to see
+            before = [max(layer - back, 0) for back in range(_BEFORE + 1)]  # before the first layer there is none
             key = tuple(described[other] for other in before)
             if key not in kinds:
                 kinds[key] = len(kinds)
@@ -278,12 +277,12 @@ def mesh_of(geometry: Geometry) -> Mesh:
 
 
 def colour(first: Tensor, second: Tensor, met: Tensor) -> Tensor:
-    """0 for cells of the colour that the axis meets, 1 for others: of indices (...) and those `met` (..., 2) by it."""
+    """0 for cells of the colour of the cell `met` (..., 2) by the axis, 1 for others; the indices are (...) each."""
     return tf.math.floormod(first + second + met[..., 0] + met[..., 1], COLOURS)
 
 
 def _mirrored(geometry: Geometry, axis: int) -> Array:
-    """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y; in rings the cell itself in x."""
+    """Each cell's image (layers, places) under a reflection in x (`axis` 0) or y. In rings, x changes no cell."""
     n, m, layers = geometry.shape
     images = np.tile(np.arange(n * m, dtype=np.int32).reshape(n, m), (layers, 1, 1))
     for image, layer in zip(images, geometry.every_layer, strict=True):

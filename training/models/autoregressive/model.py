@@ -1,4 +1,4 @@
-"""The model as the engine knows it: its phases are the likelihoods of the totals and of the cells of either colour."""
+"""The model as the engine knows it: its phases are the likelihoods of the totals and of the cells of each colour."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ from training.models.randomness import Draws, NoiseDraws
 from training.models.showers import NOISE, ShowerModel
 
 _COLOURS, _COUNTS = ("even", "odd"), ("even_count", "odd_count")
-# How far off the energy's mean distance from the axis is in training, in cells, and that times the depth, in cells
-# times layers, so that the last layers of a shower need not balance its books to the last cell.
+# Noise in training of the energy's mean distance from the axis, in cells, and of this distance times the depth, in
+# cells times layers. With it, the last layers of a shower need not make the moments exact.
 _AXIS_NOISE, _SLOPE_NOISE = 0.01, 0.05
-# Weight decay at a thousand showers, by network: where a shower has few numbers, they are soon known by heart. It falls
-# with the number of showers, which from 500 on decides.
+# Weight decay at a thousand showers, by network. A network that learns few numbers of each shower soon knows them by
+# heart. From 500 showers on the decay falls with their number.
 _DECAY = MappingProxyType(
     {"place": 0.0, "slope": 0.0, "even": 0.5, "odd": 0.5}
     | dict.fromkeys(("totals", "share", "even_count", "odd_count"), 1.5)
 )
 _DECAY_FALLS = 1.4
 HITS_A_SHOWER, EMPTY_A_SHOWER = 256, 320  # cells of each colour that a step looks at
-# Cells of a colour that are looked at in a layer of a shower on an accelerator, whose shapes are static: three times as
-# many as the busiest layers of 150 GeV electrons ask for.
+# On an accelerator, where shapes are static: how many cells of a colour are looked at in a layer of a shower, three
+# times as many as the busiest layers of 150 GeV electrons need.
 _CAPACITY = 192
 _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 
 
 def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
-    """The densities by name, for showers in a `mesh` with `more` terms of labels beside energy and theta.
+    """The densities by name, for showers in a `mesh` with `more` terms of labels other than energy and theta.
 
     They are made in the order in which their first weights are drawn.
     """
@@ -84,9 +84,9 @@ def _columns(sums: Tensor, names: Sequence[str]) -> Tensor:
 
 
 class Autoregressive(ShowerModel):
-    """Showers by likelihood: of their totals, and of which cells are hit, with which energy.
+    """Showers from likelihoods: of their totals, of which cells are hit, and of the energies of the hits.
 
-    The losses are -log p in nats a shower; those of the cells are estimated from some of them.
+    The losses are -log p in nats a shower. The losses of the cells are estimated from some of the cells.
     """
 
     weights: Mapping[str, float] = MappingProxyType(
@@ -122,14 +122,14 @@ class Autoregressive(ShowerModel):
         Adaptation(self._store, self._with).run(batches, ends["energy_gev"], ends["theta_rad"])
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """What the losses are computed from, of N showers of L layers and at most K hits, reflected:
+        """What the losses are computed from, of N reflected showers of L layers and at most K hits:
 
-        - of the totals: `normal` (N, D), made normal; `there` (N, L), which layers hold energy, and `layer_share` (N,
-          L), what share of all; `labels` (N, ...) as their density is given them; and the rows of offsets that
-          `totals.training_rows` makes;
+        - of the totals: the totals made `normal` (N, D); `there` (N, L), which layers hold energy; `layer_share` (N,
+          L), their shares of it; the `labels` (N, ...) as inputs of the density; and the rows that
+          `totals.training_rows` makes for the offsets;
         - of the layers: the `sums` (N, L, 2, 16); the energies `promised` to their colours (N, L, 2); the contexts
-          (N * L, ...) of the `even` and of the `odd` cells; the hits of a colour that are `expected` (N * L,), and
-          the cells of either, `most` (N * L, 2); where the `axis` (N, L, 2) meets them; its `slope` (N,) in y;
+          (N * L, ...) of the `even` and of the `odd` cells; how many hits are `expected` (N * L,) of a colour, and how
+          many cells it has at `most` (N * L, 2); where the `axis` (N, L, 2) meets the layers; its `slope` (N,) in y;
         - of the cells: the `planes` (`cells.planes`), and of the hits `place` (N, K, 3), `colour` and `value` (N, K).
         """
         store, recorded = self._store, Labels.of(batch, self._with)
@@ -184,25 +184,25 @@ class Autoregressive(ShowerModel):
         return arrays(self.networks, self._geometry, self._with)
 
     def _of_offset(self, part: str, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
-        """-log p of the noise of the places, or of the slopes given those of the places."""
+        """-log p of the noise of the places; or of the noise of the slopes, given that of the places."""
         mixture = self.networks[part].mixture(view[f"{part}_given"])
         log_p = log_mixture(view["noise"][:, totals.PARTS.index(part)], *mixture)
         return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * totals.COPIES]), 1) / totals.COPIES}
 
     def _off(self, values: Tensor, sums: Tensor, hits: frame.Hits, draws: Draws) -> Tensor:
-        """The totals with budgets and moments that are off by as much as one hit adds to them.
+        """The totals `values` with noise in their budgets and moments, as large as what one hit adds to them.
 
-        No hit that is drawn can be taken back, so that a shower whose hits are few keeps no promise better.
+        No hit that is drawn can be taken back. So a shower of few hits cannot keep a promise better.
         """
         kept = values.shape[1] - totals.LAST
-        logs, shares = totals.BUDGETS, totals.MOMENTS  # of each budget itself, and of the energy
+        logs, shares = totals.BUDGETS, totals.MOMENTS  # noise in units of each budget itself, and of the energy
         one = _columns(frame.of_one_hit(hits, self._store), logs + shares)
         whole = _columns(tf.reduce_sum(sums, (1, 2)), logs + ("energy",) * len(shares))
         noise = draws.normal("budgets", tf.shape(one)) * tf.math.divide_no_nan(one, whole)
         return tf.concat([values[:, :kept], values[:, kept:] + noise], 1)
 
     def _spent_off(self, sums: Tensor, draws: Draws) -> Tensor:
-        """What is added to the moments near the axis of the layers before, (N, 16), as if the axis were off."""
+        """Noise (N, 16) for the SUMS of the layers before: on moments near the axis, as if the axis were elsewhere."""
         energy = tf.reduce_sum(frame.column(sums, "energy"), 2) @ np.sqrt(self._store.mesh.precision)  # (N, 2)
         scale = tf.concat([energy * _AXIS_NOISE, energy * _SLOPE_NOISE], 1)  # in cells of each layer
         noise = draws.normal("axis", tf.shape(scale)) * scale
@@ -235,7 +235,7 @@ class Autoregressive(ShowerModel):
         return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
 
     def _of_cells(self, name: str, view: Batch, draws: Draws) -> Losses:
-        """-log p of the cells of a colour: of whether they are hit, and of the energies of those that are."""
+        """-log p of the cells of a colour: of whether they are hit, and of the energies of those that are hit."""
         density, colour = self.networks[name], _COLOURS.index(name)
         showers = tf.shape(view["value"])[0]
         static = view["value"].shape[0] or showers

@@ -1,16 +1,16 @@
 """The totals of a shower: what they are, how they are made normal, and how a shower's layers and axis follow from them.
 
-Which layers hold energy comes first. A total z is made normal in three steps: z = mean(E, theta) + scale(E, theta) *
-q_k(g, E), with polynomials for mean and log scale and the quantiles q_k of the train split, interpolated in log E; and
-g = L v, with the Cholesky factor L of the correlations of g. So far that is a Gaussian copula with smooth margins; a
-network learns what v still is beside normal. An empty layer, and the last one that is not, which takes all that reaches
-it, have no total: v is 0.
+Which layers hold energy comes first. Then a total z is made normal: z = mean(E, theta) + scale(E, theta) * q_k(g, E).
+Mean and log scale are polynomials; q_k are the quantiles of the train split, interpolated in log E. The scores are
+g = L v, with the Cholesky factor L of the correlations of g. So far this is a Gaussian copula with smooth margins. A
+network learns how v differs from normal. Two kinds of layers have no total, and v = 0: empty layers, and the last layer
+that is not empty, which takes all energy that reaches it.
 
 The energy of a narrow shower in coarse cells is found at the centres of cells: the place of its axis has a peak in each
 cell that the beam enters, and so has its slope. A density of a few normals cannot follow the peaks of a wide beam. So
-the totals hold the offset with known noise, which is smooth, and densities of the noise, given where in their cells the
-blurred axis meets the layers, take it away: first that of the place, then that of the slope. A shower is the same in
-the next cell, so one density serves all cells, and one both directions.
+the totals hold the offset of the axis with known noise, which has a smooth density. Two more densities then draw the
+noise, which is taken away: first from the place, then from the slope. They are given where in their cells the blurred
+axis meets the layers. A shower is the same in the next cell, so one density serves all cells and both directions.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ from training.models.autoregressive.totals_density import SHAPE, interpolated, s
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
-# Sums of a whole shower that are totals, and budgets of the layers to come.
+# Sums over a whole shower that are totals; what is left of them are budgets of the layers to come.
 BUDGETS = ("cells", "hits", "beyond_half", "beyond_most", "xx", "yy")
-COUNTED = ("cells", "hits")  # the others are shares of the energy
+COUNTED = ("cells", "hits")  # the other budgets are shares of the energy
 MOMENTS = ("x", "y", "x_depth", "y_depth")  # of all energy about the axis: totals and budgets too, but of either sign
-LAST = len(BUDGETS) + len(MOMENTS)  # the last totals, whose means are told more than the labels
-ENERGIES = 9  # at which there are quantiles, evenly in log E from the least to the largest energy
-SMALLEST = 1e-6  # of what logarithms are taken
+LAST = len(BUDGETS) + len(MOMENTS)  # the number of these last totals, whose means depend on more than the labels
+ENERGIES = 9  # energies at which there are quantiles, evenly in log E from the least to the largest energy
+SMALLEST = 1e-6  # the smallest number of which a logarithm is taken
 OFFSETS = 4  # numbers of the axis's offset
-BLUR = 0.4  # of a cell
+BLUR = 0.4  # the largest blur of the axis, in cells
 WAVES = 4  # sine and cosine of the place within a cell, along x and along y
-_GROUPS = 6  # of layers that they are summed over
-COPIES = 8  # of a shower in a training step, each with its own noise
-PARTS = ("place", "slope")  # of the noise of an offset, along x and along y
-_OTHERS = 6  # inputs of their densities beside phases and labels
+_GROUPS = 6  # groups of layers, over each of which the waves are summed
+COPIES = 8  # copies of a shower in a training step, each with its own noise
+PARTS = ("place", "slope")  # parts of the noise of an offset, each along x and along y
+_OTHERS = 6  # inputs of the densities of the noise other than phases and labels
 
 
 def number_of_totals(layers: int) -> int:
@@ -72,11 +72,11 @@ def number_of_budget_terms(layers: int) -> int:
 
 
 def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
-    """The totals z, (N, layers + 14), of showers whose layers sum to `sums` (N, layers, 16) and are promised the
+    """The totals z, (N, layers + 14), of showers whose layers have the SUMS `sums` (N, layers, 16) and the promised
     energies `layer_energy` (N, layers); and which layers are not empty, (N, layers), 1 or 0.
 
-    Of each layer but the last the logit of its share of what reaches it; log E_vis / E; the axis's offset; the logs of
-    BUDGETS, of cells and hits as they are, of the others as shares of the energy; and MOMENTS over the energy.
+    z holds the logit of each layer's share of what reaches it, without the last layer; log E_vis / E; the axis's
+    offset; the logs of BUDGETS, where all but COUNTED are shares of the energy; and MOMENTS over the energy.
     """
     visible = tf.reduce_sum(layer_energy, 1)
     reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
@@ -97,7 +97,7 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
 
 class Described(NamedTuple):
     """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 16), the energies `promised`
-    to these (N, layers, 2), the totals (N, D), and which layers are `present` (N, layers).
+    to the colours (N, layers, 2), the totals `values` (N, D), and which layers are `present` (N, layers), not empty.
     """
 
     hits: Hits
@@ -111,7 +111,7 @@ class Described(NamedTuple):
 def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], constants: Constants) -> Described:
     """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded.
 
-    `noise(shape)` are normal numbers, for what is `promised`.
+    `noise(shape)` returns normal numbers, which blur the `promised` energies.
     """
     hits, axis = reflect(batch["cell"], batch["value"], labels, constants)
     sums = layer_sums(hits, constants)
@@ -121,14 +121,14 @@ def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], cons
 
 
 def defined(present: Tensor) -> Tensor:
-    """Which totals (N, layers + 14) showers with these layers, `present` (N, layers), have: 1 or 0."""
+    """Which of the totals (N, layers + 14) a shower has, 1 or 0, if these layers are `present` (N, layers)."""
     later = tf.cumsum(present, axis=1, reverse=True, exclusive=True)
     logits = present[:, :-1] * tf.cast(later[:, :-1] > 0, tf.float32)
     return tf.concat([logits, tf.ones([tf.shape(present)[0], number_of_totals(1)])], 1)
 
 
 def blur_scale(terms: Tensor, constants: Constants) -> Tensor:
-    """By how much (N, 4) the offsets of the axes are blurred: the width of their spread, or .4 of a cell if less."""
+    """The widths (N, 4) of the blur of the axes' offsets: twice the offsets' scales, but at most `blur_most`."""
     return tf.minimum(2.0 * tf.exp(scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
 
 
@@ -141,8 +141,8 @@ def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) 
 def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     """Where in their cells the axes meet the layers, (N, number_of_phases): sums of waves with the period of a cell.
 
-    A layer counts by its `energy` (N, layers); neighbouring layers are summed. The first moments of the energy follow
-    from these sums, to first order (the S-curve of coarse cells).
+    A layer counts by its `energy` (N, layers). A sum is over a group of neighbouring layers. The first moments of the
+    energy follow from these sums, to first order (the S-curve of coarse cells).
     """
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     angle = 2 * math.pi * mesh.within(tf.stack([axis.x, axis.y], -1))
@@ -153,10 +153,10 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
 
 
 def budget_terms(values: Tensor, energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
-    """What the means of budgets and moments are linear in beside the labels, (N, number_of_budget_terms).
+    """Terms other than labels in which the means of budgets and moments are linear, (N, number_of_budget_terms).
 
-    These are the phases of the axis, where among the layers the `energy` (N, layers) is, and the response. A shower
-    that begins late leaks, and has fewer hits. By normal scores alone the latest ones would have too many.
+    The terms are the phases of the axis, where along the layers the `energy` (N, layers) is, and the response. A shower
+    that begins late leaks, and has fewer hits. By normal scores alone the latest showers would have too many hits.
     """
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     return tf.concat([phases(energy, axis, mesh), shape(share), response(values, mesh.layers)], 1)
@@ -168,8 +168,8 @@ def response(totals: Tensor, layers: int) -> Tensor:
 
 
 def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What `totals` hold: layer energies (N, layers), the axis's offset (N, 4), budgets (N, 6), the logs, and moments
-    over the energy (N, 4).
+    """What the `totals` (N, D) say: layer energies (N, layers), the axis's offset (N, 4), the logs of the budgets (N,
+    6), and the moments over the energy (N, 4).
     """
     layers = present.shape[1]
     visible = energy_gev[:, None] * tf.exp(response(totals, layers)) / REFERENCE_UNIT_GEV
@@ -183,35 +183,35 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
 
 
 def scales(terms: Tensor, constants: Constants) -> Tensor:
-    """The scales (N, D) of the totals at label `terms`: about half a standard deviation each."""
+    """The scales (N, D) of the totals at the label `terms`; a scale is about half a standard deviation."""
     return tf.exp(scale_terms(terms) @ constants["scale"])
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
-    """Weights (..., knots) of linear interpolation at `place` (...); knots are even from -1 to 1, and one has all."""
+    """Weights (..., knots) of linear interpolation at `place` (...), for even knots from -1 to 1; one alone has all."""
     place = tf.clip_by_value(place, -1.0, 1.0)
     return tf.nn.relu(1 - tf.abs(place[..., None] - np.linspace(-1, 1, knots, dtype=np.float32)) * (knots - 1) / 2)
 
 
 def own_quantiles(terms: Tensor, quantiles: Tensor) -> Tensor:
-    """Of `quantiles` (ENERGIES, SCORES, D) those at the energies of `terms`, (N, D, SCORES), rising."""
+    """The `quantiles` (ENERGIES, SCORES, D) at the energies of the label `terms`: (N, D, SCORES), rising."""
     return tf.einsum("ne,eqd->ndq", interpolation(terms[:, 1], ENERGIES), quantiles)
 
 
 def scores(residual: Tensor, terms: Tensor, quantiles: Tensor) -> Tensor:
-    """g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, SCORES, D) at the energies of `terms`."""
+    """The scores g (N, D) of `residual` (N, D), by the `quantiles` (ENERGIES, SCORES, D) at the energies of `terms`."""
     found = normal_scores(residual, own_quantiles(terms, quantiles))
     return tf.clip_by_value(found, -SCORE_REACH, SCORE_REACH)
 
 
 def means(terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
-    """The means (N, D) of the totals; those of budgets and moments depend on the `budget_terms` too."""
+    """The means (N, D) of the totals. The means of budgets and moments depend on the `budget_terms` too."""
     last = budget_terms @ constants["mean_of_budgets"]
     return terms @ constants["mean"] + tf.pad(last, [[0, 0], [constants["mean"].shape[1] - LAST, 0]])
 
 
 def to_normal(totals: Tensor, known: Tensor, terms: Tensor, budget_terms: Tensor, constants: Constants) -> Tensor:
-    """v, (N, D), of the totals z that are `known` (N, D), 1 or 0; `terms` as `Labels.terms` gives them."""
+    """v, (N, D), of the totals z; v is 0 where a total is not `known` (N, D), 1 or 0. `terms` are `Labels.terms`."""
     residual = (totals - means(terms, budget_terms, constants)) / scales(terms, constants)
     normal = scores(residual, terms, constants["quantiles"])
     # g = L v where a total is known, and v = 0 where it is not
@@ -226,8 +226,8 @@ def number_of_inputs(layers: int, terms: int) -> int:
 
 @dataclass(frozen=True)
 class Drawn:
-    """N showers as far as they are known before their offsets: totals (N, D), of which the last do not count;
-    energies (N, layers) of the layers; reflected labels, and their terms (N, ...).
+    """N showers as far as they are known before their offsets: the totals `values` (N, D), of which the LAST do not
+    count; the `energy` (N, layers) of the layers; the reflected labels and their terms (N, ...).
     """
 
     values: Tensor
@@ -236,13 +236,13 @@ class Drawn:
     terms: Tensor
 
     def copies(self) -> Drawn:
-        """Each shower COPIES times."""
+        """The showers, each COPIES times in a row."""
         showers = tf.range(tf.shape(self.values)[0] * COPIES) // COPIES
         values, energy, terms = (tf.gather(tensor, showers) for tensor in (self.values, self.energy, self.terms))
         return Drawn(values, energy, self.labels[showers], terms)
 
     def with_noise(self, noise: Tensor, constants: Constants) -> Drawn:
-        """The showers with offsets that `noise` (N * 2, 2) is added to."""
+        """The showers with `noise` (N * 2, 2), in units of the blur, added to their offsets."""
         return replace(self, values=blurred(self.values, self.terms, tf.reshape(noise, [-1, OFFSETS]), constants))
 
     def axis(self, constants: Constants) -> Axis:
@@ -250,12 +250,12 @@ class Drawn:
         return axis_of(self.values[:, first : first + OFFSETS], self.labels, constants)
 
     def budget_terms(self, constants: Constants) -> Tensor:
-        """Of the axes as they are, (N, number_of_budget_terms)."""
+        """`budget_terms` for the axes of these showers, (N, number_of_budget_terms)."""
         return budget_terms(self.values, self.energy, self.axis(constants), constants.mesh)
 
 
 def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str, Tensor]:
-    """`noise` (M, 2), and what each of the densities is given, of M / 2 copies of showers."""
+    """For M / 2 copies of showers: the `noise` (M, 2), and the inputs of each density of the noise, "PART_given"."""
     copies = drawn.copies()
     noise = draws.normal("offsets", [tf.shape(copies.values)[0] * 2, len(PARTS)])
     rows = {"noise": noise}
@@ -267,7 +267,7 @@ def training_rows(drawn: Drawn, draws: Draws, constants: Constants) -> dict[str,
 
 
 def given_offset(drawn: Drawn, constants: Constants) -> Tensor:
-    """What the densities are given, (N * 2, number_of_inputs): of each shower along x, then along y."""
+    """Inputs of the densities of the noise, (N * 2, number_of_inputs): for each shower along x, then along y."""
     mesh = constants.mesh
     layers, axis, terms = mesh.layers, drawn.axis(constants), drawn.terms
     offset = slice(layers, layers + OFFSETS)

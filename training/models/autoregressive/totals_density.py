@@ -12,20 +12,20 @@ import tensorflow as tf
 from training.models.autoregressive.densities import log_mixture, mixture_of
 from training.models.base import Tensor
 
-_LAST, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 3, 4, 3, 6  # what a layer of `_Chain` is given
-SHAPE = 2 + _HATS  # numbers of where among the layers a shower's energy is
-_LEAST = 1e-4  # of the visible energy, added to what a layer holds before the logarithm
-_FAR = 8.0  # layers to the next one that is not empty, at most
+_LAST, _PRESENT, _BEFORE, _AHEAD, _HATS = 4, 3, 4, 3, 6  # how many numbers of each sort `_Chain` sees for a layer
+SHAPE = 2 + _HATS  # how many numbers `shape` returns for a shower
+_LEAST = 1e-4  # added to the share of the visible energy that a layer holds, before the logarithm
+_FAR = 8.0  # the most layers to the next layer that is not empty; more count as this many
 
 
 def interpolated(places: int, knots: int) -> Any:
-    """Weights (places, knots) of linear interpolation at `places` between `knots`, both even over the same range."""
+    """Weights (places, knots) of linear interpolation at `places` between `knots`, both equidistant in one range."""
     at = np.linspace(0, knots - 1, places)
     return np.maximum(1 - np.abs(at[:, None] - np.arange(knots)), 0).astype(np.float32)
 
 
 class _Ladder(keras.layers.Layer):
-    """`steps` small networks, the k-th of which sees the first k of `steps` numbers and all of `others` more.
+    """`steps` small networks. Network k, from 0, sees the first k of `steps` numbers, and all of `others` more numbers.
 
     They compute in float32 in every precision: they are small, and all of a shower follows from them.
     """
@@ -45,7 +45,7 @@ class _Ladder(keras.layers.Layer):
         self.built = True
 
     def call(self, known: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) of the networks that `chosen` (chosen,) counts, given `known` (N, inputs)."""
+        """Outputs (chosen, N, outputs) of the networks with the numbers `chosen`, given `known` (N, inputs)."""
         others = (self._first_bias, self._second, self._second_bias, self._last, self._last_bias)
         weights = (self._first * self._mask, *(weight.value for weight in others))
         first, first_bias, second, second_bias, last, last_bias = (tf.gather(part, chosen) for part in weights)
@@ -55,8 +55,8 @@ class _Ladder(keras.layers.Layer):
 
 
 class Layers(NamedTuple):
-    """Of the layers of N showers: which are `present`, 1 or 0, and their `share` of the visible energy, (N, layers)
-    each; and what is `ahead` of each, (N, layers, _AHEAD).
+    """The layers of N showers: which are `present`, 1 or 0, (N, layers); their `share` of the visible energy, (N,
+    layers); and what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
     """
 
     present: Tensor
@@ -65,13 +65,13 @@ class Layers(NamedTuple):
 
 
 class _Chain(keras.layers.Layer):
-    """One small network for all `layers` but the last, each of which is given those before it, the nearest best.
+    """One small network for the totals of all `layers` but the last.
 
-    It sees the numbers of the last four, two sums over all before, which of its own layer and the next two are present,
-    what share of the visible energy each of the four layers before holds, what is to come (`ahead`), the labels, and
-    where along the depth it is. So it knows how far the shower has come: a photon may convert late, and has its
-    whole shower deeper then. Showers are few, layers many: what layers have in common is learned from all of them. Only
-    the biases are of each layer alone. It computes in float32 in every precision, as `_Ladder` does.
+    For a layer it sees the totals of the four layers before, two sums over all layers before, which of the layer and
+    the next two are present, the shares of the visible energy of the four layers before, what is to come (`ahead`), the
+    labels, and where along the depth the layer is. So it knows how far the shower has come: a photon may convert late,
+    and its whole shower is deeper then. Showers are few and layers many, so layers share all weights but the biases. It
+    computes in float32 in every precision, as `_Ladder` does.
     """
 
     def __init__(self, name: str, layers: int, labels: int, *, width: int, bias: Any) -> None:
@@ -89,8 +89,8 @@ class _Chain(keras.layers.Layer):
         self.built = True
 
     def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the layers that `chosen` counts, given `values` (N, at least steps)."""
-        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 of none
+        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps)."""
+        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
         to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
         values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
         known = [values, layers.present - 1, shares, to_come, labels, one]
@@ -101,7 +101,7 @@ class _Chain(keras.layers.Layer):
 
 
 def _given(steps: int, layers: int, labels: int) -> Any:
-    """The matrices (steps, known, inputs) by which what each layer is given follows from what is known of all."""
+    """The matrices (steps, known, inputs) that select and sum the inputs for each layer from what is known of all."""
     step, number = np.arange(steps)[:, None, None], np.arange(layers)[:, None]
     last, present, shares, itself = (
         number == step + first + np.arange(count)
@@ -121,8 +121,8 @@ def _given(steps: int, layers: int, labels: int) -> Any:
 
 
 def ahead(present: Tensor) -> Tensor:
-    """What is to come after each layer, (N, layers, _AHEAD): how many layers that are `present` (N, layers), and how
-    far the last and the next of them are.
+    """What is to come after each layer, (N, layers, _AHEAD): how many of the later layers are `present` (N, layers),
+    and how far the last and the next of these are.
     """
     layers = present.shape[1]
     number = tf.range(layers, dtype=tf.float32)
@@ -136,18 +136,18 @@ def ahead(present: Tensor) -> Tensor:
 
 
 class TotalsDensity(keras.Model):
-    """p(layers that are not empty) and p(v) of the D totals that `totals.to_normal` gives.
+    """p(layers that are not empty) and p(v) of the D normal totals v from `totals.to_normal`.
 
-    Each layer is present with a probability given those before it and the labels. v_k is a mixture of normals (Bishop,
-    1994), given v_<k, the labels, and what share of the energy each layer before holds. First come the layers but the
-    last, which take part of what reaches them. They have a network in common. The others are told what each layer
-    holds, and have a network each, as in Uria et al. (arXiv 1605.02226). Training begins at independent layers of the
-    `prior` odds, and at the standard normal distribution: at the copula.
+    Each layer is present with a probability given the layers before it and the labels. v_k has a mixture of normals
+    (Bishop, 1994), given v_<k, the labels, and which shares of the energy the layers before hold. The totals of all
+    layers but the last come first, and have one network in common. The other totals have a network each, as in Uria et
+    al. (arXiv 1605.02226), which is told what each layer holds. Training begins with independent layers of the `prior`
+    odds, and with standard normal totals v: with the copula.
     """
 
     def __init__(self, totals: int, layers: int, labels: int, *, width: int, components: int) -> None:
         super().__init__(name="totals")
-        self.totals, self.layers_seen, self.first = totals, layers, layers - 1  # the first that is of no layer
+        self.totals, self.layers_seen, self.first = totals, layers, layers - 1  # `first` total that is of no layer
         self._presence = _Ladder("presence", layers, labels, width=width, bias=[0.0])
         normal = np.concatenate(
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
@@ -157,17 +157,17 @@ class TotalsDensity(keras.Model):
         self.built = True
 
     def log_presence(self, present: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
-        """log p (N,) of the layers `present` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
+        """log p (N,) that these layers are `present` (N, layers), 1 or 0; `prior` (layers,) are log odds."""
         odds = self.presence_odds(present - 1, labels, prior, tf.range(self.layers_seen))
         return -tf.reduce_sum(tf.nn.softplus((1 - 2 * present) * tf.transpose(odds)), 1)
 
     def presence_odds(self, missed: Tensor, labels: Tensor, prior: Tensor, chosen: Any) -> Tensor:
-        """Log odds (chosen, N) that `chosen` layers are present; `missed` (N, layers) is -1 where one before is not."""
+        """Log odds (chosen, N) that `chosen` layers are present; `missed` (N, layers) is -1 for empty layers, or 0."""
         return self._presence(tf.concat([missed, labels], 1), chosen)[..., 0] + tf.gather(prior, chosen)[:, None]
 
     def log_density(self, normal: Tensor, present: Tensor, share: Tensor, labels: Tensor) -> Tensor:
-        """log p(v_k | v_<k, present, labels), (N, D); `share` (N, layers) of the visible energy that each layer holds
-        follows from v.
+        """log p(v_k | v_<k, present, labels), (N, D), of v, `normal` (N, D). The `share` (N, layers) of the visible
+        energy that each layer holds follows from v.
         """
         outputs = [
             self.of_layers(normal, Layers(present, share, ahead(present)), labels, tf.range(self.first)),
@@ -177,23 +177,23 @@ class TotalsDensity(keras.Model):
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
     def of_layers(self, normal: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the totals that `chosen` counts, which are of layers."""
+        """Outputs (chosen, N, outputs) for the totals of layers with the numbers `chosen`."""
         return self._of_layers(normal, layers, labels, chosen)
 
     def of_others(self, normal: Tensor, told: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the totals that `chosen` counts, which are of no layer."""
+        """Outputs (chosen, N, outputs) for the totals that are of no layer, with the numbers `chosen`."""
         return self._others(tf.concat([normal[:, self.first :], told], 1), chosen - self.first)
 
     def told(self, normal: Tensor, share: Tensor, labels: Tensor) -> Tensor:
-        """What they are told beside each other: sums over those of the layers, `shape`, and the labels."""
+        """What `of_others` is told in addition to v: sums over the totals of the layers, `shape`, and the labels."""
         where = interpolated(self.first, _HATS)
         sums = normal[:, : self.first] @ (where / np.sqrt(np.maximum((where**2).sum(0), 1)))
         return tf.concat([sums, shape(share), labels], 1)
 
 
 def shape(share: Tensor) -> Tensor:
-    """Where among the layers the energy is, (N, SHAPE), by each layer's `share` (N, layers) of it: mean and width in
-    parts of their number, and the logarithms of what groups of layers hold.
+    """Where along the layers the energy is, (N, SHAPE), from the `share` (N, layers) of each layer: the mean and the
+    width, over the number of layers, and the logarithms of what groups of layers hold.
     """
     layers = share.shape[1]
     at = np.arange(layers, dtype=np.float32) / layers

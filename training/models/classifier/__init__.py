@@ -1,4 +1,4 @@
-"""CaloChallenge's classifiers, which tell generated showers from Geant4's: of cells, and of high-level features."""
+"""CaloChallenge's classifiers of cells and of high-level features, which tell generated showers from Geant4's."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LEVELS = ("low", "high")
 class ClassifierConfig(FitConfig):
     """The defaults are those of evaluate.py in the public repository CaloChallenge/homepage (at 04b79ce0).
 
-    One layer from the inputs to `hidden` numbers, `hidden_layers` more, and an answer; leaky ReLU and `dropout` follow
-    each but the last. The epoch of the highest accuracy on the validation split is kept.
+    The network has a layer from the inputs to `hidden` numbers, `hidden_layers` more such layers, and a layer with one
+    answer. Leaky ReLU and `dropout` follow each but the last. The epoch of the highest validation accuracy is kept.
     """
 
     epochs: int = setting(50, help="passes over the train split", least=1)

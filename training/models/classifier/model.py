@@ -1,4 +1,4 @@
-"""The networks of CaloChallenge's classifiers, and what they are given of a shower."""
+"""The networks of CaloChallenge's classifiers, and their inputs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from training.models.randomness import Draws
 
 _PERCENT = 100.0  # cells are given as percent of the incident energy, as published
 _MEV = 1e3  # in a GeV
-_SLOPE = 0.01  # of the leaky ReLU, as in PyTorch
+_SLOPE = 0.01  # slope of the leaky ReLU for negative numbers, as in PyTorch
 
 
 class Accuracy(Judge):
-    """The share of showers whose origin is found."""
+    """Finds the `accuracy`, the share of showers whose origin the classifier tells right."""
 
     def add(self, batch: Batch, made: Any) -> Rows:
         correct = (made.numpy() > 0) == (batch["monte_carlo"].numpy() > 0.5)
@@ -38,8 +38,8 @@ class Accuracy(Judge):
 class Discriminator(Model):
     """Tells whether a shower is Monte Carlo's. In its dataset Monte Carlo's showers have even numbers in their file.
 
-    Low-level: log10 of the incident energy in MeV, and each cell in percent of it. High-level: the vector of
-    `calopipe.showers.challenge.highlevel`.
+    Low-level inputs are log10 of the incident energy in MeV, and each cell in percent of this energy. High-level inputs
+    are the vector of `calopipe.showers.challenge.highlevel`.
     """
 
     averaged = ("discriminator",)
@@ -79,7 +79,7 @@ class Discriminator(Model):
         return -float(found["accuracy"])
 
     def answer(self, batch: Batch) -> Any:
-        """The logarithm of the odds that a shower, as `decode` gives it, is Monte Carlo's, (N,)."""
+        """The log odds (N,) that showers, in a `batch` of `decode`, are Monte Carlo's."""
         return self.networks["discriminator"](self._inputs(batch), training=False)[:, 0]
 
     def _features(self, cells: Any, energy_gev: Any) -> Any:

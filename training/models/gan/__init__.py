@@ -1,4 +1,4 @@
-"""The 3DGAN of CERN openlab (svalleco/3Dgan; arXiv 2111.04628), and a small sibling of the same form."""
+"""The 3DGAN of CERN openlab (svalleco/3Dgan; arXiv 2111.04628), and a small model of the same form."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from training.models.config import CONFIGS, DEFAULT, FitConfig, register
 if TYPE_CHECKING:
     from training.models.gan.model import ConditionalGAN
 
-# Models by name, each with the one shape of showers (x, y, layer) that it is for.
+# Models by name; each is for showers of this shape (x, y, layer) only.
 _SHAPES = {"3dgan": (51, 51, 25), "3dgan-small": (17, 17, 5)}
 
 
 @register(*_SHAPES)
 @dataclass(frozen=True, kw_only=True)
 class GANConfig(FitConfig):
-    """`momentum` is that of the batch normalisation's moving averages; the reference's is 0.99."""
+    """The config. `momentum` is that of the batch normalisation's moving averages; the reference's is 0.99."""
 
     momentum: float = setting(0.99, help="of the batch normalisation of the 3DGANs", least=0, below=1)
 

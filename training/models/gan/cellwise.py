@@ -1,7 +1,7 @@
-"""What a network does cell by cell between its convolutions, each in one pass or two over the cells, compiled by XLA.
+"""What a network does cell by cell between its convolutions: each in one or two passes over the cells, by XLA.
 
-Values are (layer, N, x, y, channel) in the precision of the layers, weights (channel,) in their own, in which sums are
-kept too. Sums over all cells begin with the sum of the layers, cell by cell, which XLA makes of vectors.
+Values are (layer, N, x, y, channel) in the precision of the layers. Weights are (channel,) in their own precision, and
+sums are kept in it too. Sums over all cells begin with the sum over layers, for which XLA uses vectors.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 
 def rectified(values: tf.Tensor, bias: tf.Tensor, slope: float) -> tf.Tensor:
-    """The leaky rectifier of values + bias: `slope` times what is negative."""
+    """The leaky rectifier of values + bias: negative numbers are multiplied by `slope`."""
 
     @tf.custom_gradient
     def forward(values: tf.Tensor, bias: tf.Tensor) -> tuple[tf.Tensor, Any]:
@@ -42,7 +42,7 @@ def normalised(values: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: fl
 
 @cache
 def _compiled(function: Callable[..., Any], shape: tf.TensorShape) -> Callable[..., Any]:  # noqa: ARG001  a key
-    """`function` of values of a `shape`: one for each, since TensorFlow warns of one that is traced often."""
+    """`function`, compiled for values of a `shape`: one for each shape, because TensorFlow warns of many traces."""
     return tf.function(function, jit_compile=True, autograph=False)
 
 
@@ -80,7 +80,7 @@ def _normalised_back(
 
 
 def _rows(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """(layer, N * x, y * channel), in the precision of the weights."""
+    """`values` as (layer, N * x, y * channel), in the precision of the weights."""
     layers, _, _, y, channels = values.shape
     return tf.cast(tf.reshape(values, (layers, -1, y * channels)), weights.dtype)
 
@@ -100,5 +100,5 @@ def _total(rows: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
 
 
 def _count(values: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    """Of cells, in each channel."""
+    """The number of cells in each channel."""
     return tf.cast(tf.size(values) / values.shape[-1], weights.dtype)

@@ -1,30 +1,30 @@
-"""The 3-D convolution of the networks in the forms in which processors and GPUs carry it out fast.
+"""The 3-D convolution of the networks, in forms in which processors and GPUs are fast.
 
-`Conv3D` is keras.layers.Conv3D with the same weights and the same function of them, of an input that is first repeated
-(`upsample`) or padded with zeros (`pad`). Two identities make it fast.
+`Conv3D` computes the same as keras.layers.Conv3D with the same weights; its input is first repeated (`upsample`) or
+padded with zeros (`pad`). Two identities make it fast.
 
 A convolution of an upsampled grid sees each input cell many times. Its output at f t + r, for a factor f and a phase
-r, is sum_j w[j] x[(f t + r + j) // f]: a convolution of the small grid whose kernel is, for each phase, a sum of the
-original's taps (`_phases`). In the reference it takes 1/19 of the multiplications.
+r, is sum_j w[j] x[(f t + r + j) // f]: a convolution of the small grid. For each phase its kernel is a sum of the
+original kernel's taps (`_phases`). In the reference it takes 1/19 of the multiplications.
 
 A convolution along one axis is a product in the frequencies of that axis (`transforms`):
 
     y = C (A w * B x),
 
-with fixed matrices A, B, C and * a complex product, frequency by frequency. Along the layers alone, each of those
-products is a 2-D convolution over x and y, of twice as many channels: real and imaginary parts. Of 22 outputs and
-6 taps they are 13, at the price of 52 real ones, where the sum over taps takes 132. The transforms are matrix products,
-which run at full rate when layers are the first axis: so the 3-D networks keep their tensors as (layer, N, x, y,
-channel). Twice the channels suit a processor too: few of them leave its registers half empty. On an H100, whose library
-computes 3-D convolutions of few channels slowly, a step takes an eighth of the time in float32, a fifth in tf32 and a
-third in bfloat16 (docs/log/training.md).
+with fixed matrices A, B, C; * is a complex product for each frequency. If it is used along the layers only, each of
+these products is a 2-D convolution over x and y with twice as many channels: real and imaginary parts. For 22 outputs
+and 6 taps there are 13 complex products, which cost 52 real ones; the sum over taps takes 132. The transforms are
+matrix products, which are fast when layers are the first axis. So the 3-D networks keep their tensors as (layer, N, x,
+y, channel). Twice the channels suit a processor too: with few channels its registers are half empty. On an H100, whose
+library computes 3-D convolutions of few channels slowly, a step takes an eighth of the time in float32, a fifth in tf32
+and a third in bfloat16 (docs/log/training.md).
 
-On TPUs, where this is not measured, tensors stay as (N, x, y, layer, channel), and only the first identity is used. So
-it is in float16, and in bfloat16 on processors without AMX. Half precision rounds the frequencies as it rounds the
+On TPUs, where this is not measured, tensors stay as (N, x, y, layer, channel), and only the first identity is used. The
+same holds in float16, and in bfloat16 on processors without AMX. Half precision rounds the frequencies as it rounds the
 values around them.
 
-In bfloat16, products are exact and their sums are kept in float32 and rounded once, as accelerators do. TensorFlow's
-CPU kernels for it add in bfloat16, where ones sum to 256 at most: they are given the rounded numbers in float32.
+In bfloat16, products are exact; their sums are kept in float32 and rounded once, as on accelerators. TensorFlow's CPU
+kernels for bfloat16 add in bfloat16, where ones sum to 256 at most. So they get the rounded numbers in float32.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Matrix = npt.NDArray[np.float64]
 
 
 def layers_first() -> bool:
-    """Whether networks built now are to keep their layers first: on processors and GPUs, in a fast precision."""
+    """Whether networks that are built now have layers as the first axis: on processors and GPUs, in fast precisions."""
     if in_plain_forms() or on_tpus():
         return False
     dtype = keras.config.dtype_policy().compute_dtype
@@ -54,12 +54,12 @@ def layers_first() -> bool:
 
 
 def arrange(images: keras.KerasTensor) -> keras.KerasTensor:
-    """(N, x, y, layer, c) in the order of axes in which the layers of `Conv3D` take it."""
+    """`images` (N, x, y, layer, c) with the order of axes that `Conv3D` takes."""
     return ops.transpose(images, (3, 0, 1, 2, 4)) if layers_first() else images
 
 
 def restore(arranged: keras.KerasTensor) -> keras.KerasTensor:
-    """(N, x, y, layer, c) of what `arrange` gave."""
+    """The inverse of `arrange`: (N, x, y, layer, c)."""
     return ops.transpose(arranged, (1, 2, 3, 0, 4)) if layers_first() else arranged
 
 
@@ -67,11 +67,11 @@ def restore(arranged: keras.KerasTensor) -> keras.KerasTensor:
 def transforms(length: int, taps: int, pad: tuple[int, int]) -> tuple[Matrix, Matrix, Matrix]:
     """Matrices A (2F, taps), B (2F, length), C (outputs, 2F) for a convolution in the frequencies of one axis.
 
-    A and B give F complex numbers, the real parts first; C makes length + pad[0] + pad[1] - taps + 1 real outputs
-    of F products: sum_j w[j] x[t + j - pad[0]] = (C (A w * B x))[t], with x zero outside [0, length).
+    A and B make F complex numbers, the real parts first. C makes length + pad[0] + pad[1] - taps + 1 real outputs
+    from F products: sum_j w[j] x[t + j - pad[0]] = (C (A w * B x))[t], with x zero outside [0, length).
     """
-    # Of the padded input, the zeros of one side may serve as those of the other. The period is even and frequencies
-    # lie halfway between the usual ones, so that none of them is its own conjugate: F products for 2F real numbers.
+    # The padding zeros of one side may also serve as those of the other. The period is even, and frequencies lie
+    # halfway between the usual ones, so none of them is its own conjugate: F products for 2F real numbers.
     frequencies = (length + max(pad) + 1) // 2
     omega = np.pi * (np.arange(frequencies)[:, None] + 0.5) / frequencies
     w, x = np.exp(1j * omega * np.arange(taps)), np.exp(-1j * omega * (np.arange(length) + pad[0]))
@@ -92,7 +92,7 @@ def convolve(values: tf.Tensor, kernel: tf.Tensor, pads: tuple[tuple[int, int], 
     planes = tf.reshape(tf.transpose(flat, (1, 2, 0, 3)), (frequencies, -1, x, y, 2 * channels))
     full = tf.cast(kernel, "float32") if kernel.dtype == tf.bfloat16 else kernel
     real, imaginary = tf.split(tf.tensordot(tf.constant(matrices[0], full.dtype), full, (1, 2)), 2)
-    # (F, kx, ky, 2 c, 2 d): a complex product is a real one of channels (real, imaginary).
+    # (F, kx, ky, 2 c, 2 d): a complex product is a real product with the channels (real, imaginary).
     kernels = tf.concat([tf.concat([real, imaginary], -1), tf.concat([-imaginary, real], -1)], -2)
     kernels = tf.cast(kernels, values.dtype)
     pairs = zip(tf.unstack(planes), tf.unstack(kernels), strict=True)
@@ -103,7 +103,7 @@ def convolve(values: tf.Tensor, kernel: tf.Tensor, pads: tuple[tuple[int, int], 
 
 
 def _phases(taps: int, factor: int) -> Matrix:
-    """S (offset, phase, tap): whether the tap of an output of that phase falls on the input at that offset."""
+    """S (offset, phase, tap): 1 where the tap of an output of this phase meets the input at this offset, else 0."""
     offsets = (factor + taps - 2) // factor + 1
     offset, phase, tap = np.ogrid[:offsets, :factor, :taps]
     return ((phase + tap) // factor == offset).astype(np.float64)
@@ -112,7 +112,7 @@ def _phases(taps: int, factor: int) -> Matrix:
 def convolve_upsampled(values: tf.Tensor, kernel: tf.Tensor, factor: int, *, first: bool) -> tf.Tensor:
     """Convolution, without padding, of (N, x, y, layer, c) upsampled by `factor`, with a kernel (kx, ky, kz, c, d).
 
-    The answer is (layer, N, x, y, d) where `first`, else (N, x, y, layer, d).
+    Returns (layer, N, x, y, d) if layers come `first`, else (N, x, y, layer, d).
     """
     *taps, channels, filters = kernel.shape
     phases = [_phases(count, factor) for count in taps]
@@ -137,11 +137,11 @@ def convolve_upsampled(values: tf.Tensor, kernel: tf.Tensor, factor: int, *, fir
 
 
 class Conv3D(keras.layers.Conv3D):
-    """keras.layers.Conv3D, of its input upsampled by `upsample`, or padded: by `pad` on both sides, or to be "same".
+    """keras.layers.Conv3D of an input that is upsampled by `upsample`, or padded: by `pad` on both sides, or to "same".
 
-    What is negative is multiplied with `slope`: 0 makes it a rectifier, 1 leaves it as it is. The input is
-    (N, x, y, layer, c); where layers come first, (layer, N, x, y, c), unless it is to be upsampled.
-    Weights, initializers and names are those of the stock layer.
+    Negative outputs are multiplied by `slope`: 0 makes a rectifier, 1 leaves them as they are. The input is
+    (N, x, y, layer, c), or (layer, N, x, y, c) where layers come first and nothing is upsampled.
+    Weights, initializers and names are those of Keras's layer.
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class Conv3D(keras.layers.Conv3D):
             padded = tf.pad(inputs, ((0, 0), *self._pads, (0, 0)))
             wide = tf.float32 if padded.dtype == tf.bfloat16 and emulates_bfloat16() else padded.dtype
             flow = tf.nn.conv3d(tf.cast(padded, wide), tf.cast(kernel, wide), [1] * 5, "VALID")
-        # in the precision of the weights, for the sake of the bias's gradient, which is a sum over all cells
+        # in the precision of the weights, because the gradient of the bias is a sum over all cells
         bias = tf.cast(ops.convert_to_tensor(self.bias), self.variable_dtype)
         if training and self._first:
             return cellwise.rectified(tf.cast(flow, self.compute_dtype), bias, self._slope)
@@ -197,7 +197,7 @@ class Conv3D(keras.layers.Conv3D):
 
 
 class BatchNormalization(keras.layers.BatchNormalization):
-    """keras.layers.BatchNormalization of the last axis; in training in few operations a direction."""
+    """keras.layers.BatchNormalization of the last axis; in training it takes few operations, forward and backward."""
 
     def __init__(self, *, momentum: float, epsilon: float = 1e-3) -> None:
         super().__init__(momentum=momentum, epsilon=epsilon)

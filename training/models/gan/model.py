@@ -1,7 +1,7 @@
 """The reference's adversarial training: four phases a step, with the physics in the loss.
 
-Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111.04628. It differs in what
-`docs/reference.md` lists as defects of the published code.
+Source: svalleco/3Dgan (branch Anglegan) and recardoso/ISC_HPC_3DGAN; arXiv 2111.04628. The code here differs from the
+published code where `docs/reference.md` lists a defect of it.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from training.models.gan import physics
 from training.models.randomness import Draws, NoiseDraws, uniform_for_normal
 from training.models.showers import ShowerModel, enough
 
-LATENT = 256  # E/100, the angle, and standard normals
+LATENT = 256  # inputs of the generator: E/100, the angle, and standard normal numbers
 ENERGY_SCALE_GEV = 100.0
 LOSS_WEIGHTS = {"generation": 3.0, "auxiliary": 0.1, "angle": 25.0, "ecal": 0.1}
-_WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator, which is dead if its answers do not differ
+_WATCHED = LOSS_WEIGHTS | {"spread": 0.0}  # of a discriminator; if its answers have no spread, it is dead
 _LABELS = ("energy_gev", "theta_rad", "mtheta_rad")
-_FLIPPED = 0.05  # share of labels that are wrong for the discriminator, against over-confidence
+_FLIPPED = 0.05  # share of labels that are flipped for the discriminator, against over-confidence
 
 _COIN = math.log(2.0)  # the cross-entropy of answering 1/2
-_NEAR = 5e-3  # the bias of a dead network still moves with the optimizer, by some 1e-3 in the loss
-_CONSTANT = 1e-6  # the variance over showers of answers that are alike to a thousandth
-_CERTAIN = 15.0  # close under -log 1e-7 = 16.1, where the loss is clipped and gives no gradient
+_NEAR = 5e-3  # the optimizer still moves the bias of a dead network, by some 1e-3 in the loss
+_CONSTANT = 1e-6  # the variance over showers of answers that agree to a thousandth
+_CERTAIN = 15.0  # a little below -log 1e-7 = 16.1, where the loss is clipped and gives no gradient
 _EMPTY_PERCENT = 100.0  # the energy-sum error of an empty shower, exactly
 
 
 def _in_phases_of(network: str, failing: Callable[[Mapping[str, float]], bool]) -> Callable[[LossTable], bool]:
-    """Whether the losses of every phase of `network` are `failing`."""
+    """A function of the losses: whether those of every phase of `network` are `failing`."""
     return lambda table: all(failing(row) for phase, row in table.items() if phase.startswith(network))
 
 
@@ -67,13 +67,13 @@ class ConditionalGAN(ShowerModel):
     functions of the image: `training.models.gan.physics`.
     """
 
-    # The discriminator's answers are left out: it changes from epoch to epoch, and each would have a judge of its own.
+    # Losses of the discriminator's answers are left out: it changes from epoch to epoch, so they cannot be compared.
     weights: Mapping[str, float] = MappingProxyType(LOSS_WEIGHTS | {"generation": 0.0, "auxiliary": 0.0})
     averaged = ("generator",)
     guards = GUARDS
     noise_numbers = uniform_for_normal(LATENT - 2)
     evaluation_cost = 0.1
-    generation_batch = 32  # from 16 to 64 a processor makes them alike fast; more leave its caches
+    generation_batch = 32  # a processor is about as fast with 16 to 64; more showers do not fit its caches
 
     def __init__(self, generator: keras.Model, discriminator: keras.Model) -> None:
         self.generator = generator
@@ -90,11 +90,11 @@ class ConditionalGAN(ShowerModel):
         return keras.optimizers.RMSprop(learning_rate)
 
     def decode_judged(self, records: Tensor, manifest: Manifest) -> Batch:
-        """Dense showers and labels, which have one shape."""
+        """Dense showers and labels, whose shapes are the same in all batches."""
         return decode(records, manifest)
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """The labels, the images, their energy sums, and fake images with the same labels, from inference mode."""
+        """The labels, the images, their energy sums, and fake images with the same labels, made in inference mode."""
         cells = ops.cast(dense(batch, self.generator.output_shape[1:4]), self.generator.variable_dtype)
         labels = self._labels(batch, cells)
         fake = self._made(labels, draws, training=False)
@@ -107,7 +107,7 @@ class ConditionalGAN(ShowerModel):
         return {name: losses[name] for name in self.weights}, physics.cells_of(image)
 
     def score(self, losses: Mapping[str, float], found: Mapping[str, Any], showers: int) -> float | None:
-        """By the metric, where the showers are enough for it: the losses of a GAN say little of its showers."""
+        """The metric, if there are enough showers for it: the losses of a GAN say little of its showers."""
         return found["metric"]["value"] if enough(showers) else losses["total"]
 
     def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:

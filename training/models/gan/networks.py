@@ -1,7 +1,7 @@
-"""The reference's 3-D convolutional networks, as tables; and a small sibling of the same form.
+"""The reference's 3-D convolutional networks, as tables; and small networks of the same form.
 
-Source: svalleco/3Dgan, branch Anglegan: 1,365,047 parameters of the generator (64 of them not trained) and 87,402 of
-the discriminator.
+Source: svalleco/3Dgan, branch Anglegan. The generator has 1,365,047 parameters (64 of them not trained), the
+discriminator 87,402.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DROPPED = 0.2
 
 @dataclass(frozen=True)
 class Convolution:
-    """`filters` of size `kernel` after `pad` zeros on both sides of each axis, or as many as keep the "same" size."""
+    """`filters` of size `kernel`, after padding each axis by `pad` zeros on both sides, or to keep the "same" size."""
 
     filters: int
     kernel: Size
@@ -71,7 +71,7 @@ REFERENCE = Networks3D(
     ),
 )
 
-# The Geant4 sample's showers, three by three cells and five layers joined. For tests, which it serves in seconds.
+# For the Geant4 sample's showers, with three by three cells and five layers joined: tests train it in seconds.
 SMALL = Networks3D(
     shape=(17, 17, 5),
     seed=(5, 5, 3),
@@ -92,7 +92,7 @@ SMALL = Networks3D(
 
 
 def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
-    """(N, 256) to images (N, x, y, layer, 1). `momentum` is the batch normalisation's; the reference's is 0.99."""
+    """From (N, 256) to images (N, x, y, layer, 1). `momentum` is that of the batch normalisation."""
     latent = keras.Input((LATENT,), dtype=full_precision(), name="latent")
     x, y, z = table.seed
     flow = layers.Dense(x * y * z * table.seed_channels)(latent)
@@ -111,7 +111,7 @@ def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
 
 
 def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
-    """Images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1))."""
+    """From images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1))."""
     image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
     flow = arrange(image)
     for number, row in enumerate((table.discriminator_first, *table.discriminator)):
@@ -126,7 +126,7 @@ def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
 
 
 def _average_pool(flow: keras.KerasTensor) -> keras.KerasTensor:
-    """Means of blocks of 2 x 2 x 2 cells, as keras.layers.AveragePooling3D, which lacks float64 and bfloat16."""
+    """Means of blocks of 2 x 2 x 2 cells. keras.layers.AveragePooling3D does the same, without float64 and bfloat16."""
     for axis in (1, 2, 3):
         shape = list(flow.shape)
         shape[axis] //= 2

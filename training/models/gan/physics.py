@@ -1,6 +1,6 @@
 """The physics in the loss: what the discriminator's fixed heads measure, and the losses, one value a shower.
 
-`keras.ops` only, so that it runs on any backend. Sources: svalleco/3Dgan, branch Anglegan, and
+It uses `keras.ops` only, so it runs on any backend. Sources: svalleco/3Dgan, branch Anglegan, and
 "Accelerating GAN training using highly parallel hardware on public cloud", arXiv 2111.04628.
 """
 
@@ -13,12 +13,12 @@ from keras import ops
 
 from calopipe.showers.cells import EMPTY_SHOWER_ANGLE
 
-Tensor = Any  # of whichever backend Keras runs on
+Tensor = Any  # of Keras's backend
 
 CELL_POWER = 0.85  # images are deposits to this power, which narrows their range of six decades
 _EPSILON = 1e-7
-# The energy that a gradient of a centre of energy divides by at the least, in units of 0.02 GeV: 0.2 MeV, which all but
-# three in ten thousand slices of 100-200 GeV showers pass.
+# The gradient of a centre of energy divides by at least this energy, in units of 0.02 GeV: 0.2 MeV. In showers of 100
+# to 200 GeV all but three in ten thousand slices have more.
 LEAST_SLICE = 0.01
 
 
@@ -28,7 +28,7 @@ def image_of(cells: Tensor) -> Tensor:
 
 
 def cells_of(image: Tensor) -> Tensor:
-    """Deposits (N, x, y, layer) of images (N, x, y, layer, 1): the exact inverse of `image_of`."""
+    """Deposits (N, x, y, layer) of an `image` (N, x, y, layer, 1): the exact inverse of `image_of`."""
     return ops.power(ops.squeeze(image, -1), 1.0 / CELL_POWER)
 
 
@@ -40,7 +40,7 @@ def ecal_sum(cells: Tensor) -> Tensor:
 def ecal_angle(cells: Tensor) -> Tensor:
     """The reference's measured angle in rad, (N,), in index units; as `calopipe.showers.angle.angle_of_hits`.
 
-    Its gradient is bounded, which that of the definition is not: see `_centre`.
+    Its gradient is bounded, unlike the gradient of the definition: see `_centre`.
     """
     x, y, depth = (ops.arange(n, dtype=cells.dtype) + 0.5 for n in cells.shape[1:])
     in_x, in_y = ops.sum(cells, axis=2), ops.sum(cells, axis=1)  # (N, x, layer), (N, y, layer)
@@ -66,8 +66,8 @@ def ecal_angle(cells: Tensor) -> Tensor:
 def _centre(moment: Tensor, energy: Tensor) -> Tensor:
     """moment / energy, 0 where there is no energy; its gradient divides by no less than `LEAST_SLICE`.
 
-    The derivative of a centre c is (d moment - c d energy) / energy, which has no bound where next to nothing is left
-    of the energy. `beyond` is 0 and has this derivative, with the floor.
+    The derivative of a centre c is (d moment - c d energy) / energy, which has no bound where the energy is almost 0.
+    `beyond` is 0, and has this derivative with energy >= `LEAST_SLICE`.
     """
     centre = ops.stop_gradient(moment / ops.where(energy > 0, energy, 1.0))
     beyond = (moment - centre * energy) / ops.stop_gradient(ops.maximum(energy, LEAST_SLICE))
@@ -75,7 +75,7 @@ def _centre(moment: Tensor, energy: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(label: Tensor, probability: Tensor) -> Tensor:
-    """-[y log p + (1 - y) log(1 - p)] of each shower, (N,), with p kept off 0 and 1."""
+    """-[y log p + (1 - y) log(1 - p)] of each shower, (N,), with p kept away from 0 and 1."""
     p = ops.clip(probability, _EPSILON, 1.0 - _EPSILON)
     return -(label * ops.log(p) + (1.0 - label) * ops.log(1.0 - p))
 

@@ -1,4 +1,4 @@
-"""pix2pix (Isola et al., arXiv 1611.07004): from a frame of a flow to the next one; and a small sibling."""
+"""pix2pix (Isola et al., arXiv 1611.07004): from a frame of a flow to the next frame; and a small model of its form."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 @register("pix2pix", "pix2pix-small")
 @dataclass(frozen=True, kw_only=True)
 class Pix2PixConfig(FitConfig):
-    """`noise` is added to the velocities that a step begins with; its spread is drawn from 0 to this for each frame.
-
-    Without it a roll-out leaves the flows that the model has seen, since the errors of its steps add up.
+    """The config. Noise is added to the velocities that a step begins with; its spread is drawn for each frame from 0
+    to `noise`. Without noise a roll-out leaves the flows that the model has seen, since the errors of steps add up.
     """
 
     domain: ClassVar[type[Grid]] = Grid
@@ -37,7 +36,7 @@ class Pix2PixConfig(FitConfig):
 
 
 CONFIGS |= {
-    # As published, of as many of its eight levels as the frames' sides can be halved: for GPUs.
+    # As published, but with as many of the eight levels as the frames' sides can be halved: for GPUs.
     "pix2pix": Pix2PixConfig(model="pix2pix", batch=8, epochs=45, learning_rate=2e-4, patience=10),
     # A U-Net of three levels, which predicts the change of the flow: minutes on a laptop.
     "pix2pix-small": Pix2PixConfig(

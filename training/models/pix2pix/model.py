@@ -1,4 +1,4 @@
-"""The adversarial training of pix2pix on pairs of frames: the next frame of a flow, given this one."""
+"""The adversarial training of pix2pix on pairs of frames: the next frame of a flow, given the frame before it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from training.models.pix2pix.networks import cross_entropy, curl, patch_gan, une
 from training.models.pix2pix.tables import table_of
 from training.models.randomness import Draws
 
-_CHANNELS = 4  # of `conditions`
-_BOUND = 2.0  # U, which tanh is scaled to: no velocity beside an obstacle is as high
+_CHANNELS = 4  # channels of `conditions`
+_BOUND = 2.0  # tanh is scaled to this velocity, in U: no velocity beside an obstacle is as high
 _BETA_1 = 0.5  # of Adam, as published
 
 
 class Pix2Pix(FlowModel):
-    """A U-Net against a PatchGAN, which is shown the frame before and what the U-Net makes of it.
+    """A U-Net against a PatchGAN; the PatchGAN sees the frame before, and what the U-Net makes of it.
 
-    As published the U-Net makes the next frame, in units of 2 U; the small one makes its change, free of divergence, in
-    units of the spread that changes have in the train split.
+    The published U-Net makes the next frame, in units of 2 U. The small U-Net makes the change to the next frame, free
+    of divergence, in units of the spread that changes have in the train split.
     """
 
     averaged = ("generator",)
@@ -50,7 +50,7 @@ class Pix2Pix(FlowModel):
         return keras.optimizers.Adam(learning_rate, _BETA_1)
 
     def adapt(self, batches: Iterable[Batch], manifest: Manifest) -> None:  # noqa: ARG002
-        """The spread of the changes, over all cells and both components, is the unit of those that the U-Net makes."""
+        """Set the unit of the changes that the U-Net makes to their spread, over all cells and both components."""
         if not self._makes_change:
             return
         squares, count = 0.0, 0
@@ -61,9 +61,9 @@ class Pix2Pix(FlowModel):
         self._unit.assign(np.full(2, max(np.sqrt(squares / count), keras.config.epsilon())))
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
-        """Half of the flows upside down, and noise on the velocity that is given, but not in the obstacle.
+        """The batch with half of its flows upside down, and with noise on the velocity `now` outside of the obstacle.
 
-        The noise of a model whose changes are free of divergence is too, as are the errors that it stands for.
+        If the model's changes are free of divergence, the noise is too, like the errors that it stands for.
         """
         flow = mirrored(batch, draws.uniform("mirror", batch["reynolds"].shape) < 0.5)
         share = draws.uniform("share", (*batch["reynolds"].shape, 1, 1, 1)) * self._noise
@@ -77,7 +77,7 @@ class Pix2Pix(FlowModel):
         return _outside(solid, self._made(velocity, conditions(velocity, solid, reynolds), training=False))
 
     def _made(self, velocity: Tensor, given: Tensor, *, training: bool) -> Tensor:
-        """The next frame, as the U-Net makes it in the obstacle too."""
+        """The next frame from the U-Net, which is not set to 0 in the obstacle."""
         made = self._unet(given, training=training)
         return velocity + made if self._makes_change else made
 
@@ -90,7 +90,7 @@ class Pix2Pix(FlowModel):
         }
 
     def _generator(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
-        """L1 counts in the obstacle too: what flows there goes lost, and what flows around it then drifts."""
+        """L1 counts in the obstacle too: a flow into it would be lost, and the flow around it would then drift."""
         given = _given(view)
         made = self._made(view["now"], given, training=True)
         return {
@@ -99,7 +99,7 @@ class Pix2Pix(FlowModel):
         }
 
     def _answer(self, view: Batch, given: Tensor, frame: Tensor) -> Tensor:
-        """The discriminator's logits of the next `frame`, of which it is shown what the U-Net makes, in its unit."""
+        """The discriminator's logits of the next `frame`. It sees the change instead, if the U-Net makes changes."""
         shown = (frame - view["now"] if self._makes_change else frame) / self._unit
         return self._patches(ops.concatenate([given, shown], -1), training=True)
 

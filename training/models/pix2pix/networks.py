@@ -1,7 +1,7 @@
 """The U-Net and the PatchGAN of pix2pix, of the sizes in a table.
 
-Source: Isola et al., arXiv 1611.07004, with the sizes of its U-Net-256: 54,425,859 parameters of the generator and
-2,770,433 of the discriminator for images of 256 x 256 and three channels, both with their statistics.
+Source: Isola et al., arXiv 1611.07004. With the sizes of its U-Net-256, for images of 256 x 256 and three channels, the
+generator has 54,425,859 parameters and the discriminator 2,770,433, both with their statistics.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ _BN_EPSILON = 1e-5
 
 
 def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> keras.Model:
-    """Images (N, x, y, inputs) to images (N, x, y, outputs).
+    """From images (N, x, y, inputs) to images (N, x, y, outputs).
 
-    Each channel of the output is in units of the weight `Scale.scale`, which is `unit` at first. With `full` filters
-    the two `outputs` are the curl of a stream function, free of divergence whatever the weights (Kim et al., Computer
+    Each channel of the output is multiplied by the weight `Scale.scale`, which is `unit` at first. With `full` filters
+    the two `outputs` are the curl of a stream function, free of divergence for any weights (Kim et al., Computer
     Graphics Forum 38, 59 (2019)).
     """
     image = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
@@ -54,7 +54,7 @@ def unet(table: Networks2D, inputs: int, outputs: int, unit: float = 1.0) -> ker
 
 
 def patch_gan(table: Networks2D, inputs: int) -> keras.Model:
-    """Images with what is made of them (N, x, y, inputs) to logits of being real, (N, patches x, patches y, 1)."""
+    """From images with what is made of them, (N, x, y, inputs), to logits of "real", (N, patches x, patches y, 1)."""
     image = keras.Input((None, None, inputs), dtype=full_precision(), name="image")
     flow = image
     for level, filters in enumerate(table.patch):
@@ -76,9 +76,9 @@ class Curl(layers.Layer):
 def curl(stream: Any) -> Any:
     """The velocity (N, x, y, 2) of a `stream` function (N, x, y): its derivative along y, and minus that along x.
 
-    In units of cells, by central differences: those of `calopipe.flow.mechanics.divergence`, which is zero but for
-    rounding, except in the first and the last row. Beyond these are walls, where the stream function is zero: so it
-    adds nothing to what flows through a cross-section of the channel.
+    Derivatives are central differences, in units of cells, as in `calopipe.flow.mechanics.divergence`. So this
+    divergence is zero up to rounding, except in the first and the last row. Beyond these rows are walls, where the
+    stream function is zero: it adds nothing to the flow through a cross-section of the channel.
     """
     first, second, before, last = (stream[:, place, None] for place in (0, 1, -2, -1))
     long = ops.concatenate([2 * first - second, stream, 2 * last - before], 1)
@@ -103,7 +103,7 @@ class Scale(layers.Layer):
 def _convolution(
     table: Networks2D, kind: Any, filters: int, *, normalised: bool, stride: int = 2, padding: str = "same"
 ) -> Any:
-    """A convolution of 4 x 4 without activation, with batch normalisation if it is published and `normalised`."""
+    """A convolution of 4 x 4 without activation; with batch normalisation in the published networks if `normalised`."""
     published = not table.full
     layer = kind(filters, 4, stride, padding=padding, use_bias=not published, kernel_initializer=_initial(table))
     if not (published and normalised):
@@ -121,5 +121,5 @@ def _published(mean: float = 0.0) -> keras.initializers.Initializer:
 
 
 def cross_entropy(logits: Any, *, real: bool) -> Any:
-    """The mean over the patches of an image of -log of the probability given to what it is, (N,)."""
+    """-log of the probability of the truth, `real` or not: the mean over the patches of an image, (N,)."""
     return ops.mean(ops.softplus(-logits if real else logits), axis=(1, 2, 3))

@@ -17,12 +17,12 @@ _LEAST_LEVELS = 2
 class Networks2D:
     """U-Net and PatchGAN, as filters of their convolutions of 4 x 4.
 
-    `down` are the U-Net's, of stride 2, from the image to the middle; it comes up by the same in reverse, of which the
-    first `dropout` drop half. `patch` are the discriminator's of stride 2, and `patch_last` of stride 1.
+    `down` are the U-Net's, of stride 2, from the image to the middle. The way up has the same in reverse; its first
+    `dropout` levels drop half. `patch` are the discriminator's of stride 2, and `patch_last` that of stride 1.
 
     As published, batch normalisation follows the convolutions; in inference its statistics are those of the training.
-    With `full` filters of 3 x 3 before the first and after the last level, both at the resolution of the image, there
-    is no normalisation, and the output is not bounded by tanh: it is the curl of a stream function.
+    With `full`, there are so many filters of 3 x 3 before the first and after the last level, at the resolution of the
+    image. Then there is no normalisation, and the output is not bounded by tanh: it is the curl of a stream function.
     """
 
     down: tuple[int, ...]
@@ -33,25 +33,25 @@ class Networks2D:
 
     @property
     def stride(self) -> int:
-        """The cells of an image along an axis are a multiple of this, and so is where a tile of it begins."""
+        """The number of cells of an image along an axis, and the place where a tile begins, are multiples of this."""
         return int(2 ** len(self.down))
 
     @property
     def reach(self) -> int:
-        """How many cells away along an axis a cell of the input is at most that changes a cell of the output."""
+        """How far away along an axis, in cells, a cell of the input can be that changes a cell of the output."""
         margin = 1 if self.full else 0  # each convolution of 3 x 3 sees one cell more, and so does the curl
         furthest = 0
-        for cell in range(self.stride):  # of the output; it matters how it lies to the strides
+        for cell in range(self.stride):  # of the output; its place between the strides matters
             low, high = cell - 2 * margin, cell + 2 * margin
-            for _ in self.down:  # up: cell o comes of the cells (o + 1) // 2 - 1 and (o + 1) // 2
+            for _ in self.down:  # up: cell o depends on the cells (o + 1) // 2 - 1 and (o + 1) // 2
                 low, high = (low + 1) // 2 - 1, (high + 1) // 2
-            for _ in self.down:  # down: cell i comes of the cells 2 i - 1 to 2 i + 2
+            for _ in self.down:  # down: cell i depends on the cells 2 i - 1 to 2 i + 2
                 low, high = 2 * low - 1, 2 * high + 2
             furthest = max(furthest, cell - low, high - cell)
         return furthest + margin
 
     def fitting(self, shape: Sequence[int]) -> Networks2D:
-        """The networks for images of `shape`: of as many of the levels as halve both sides evenly."""
+        """The networks for images of `shape`, with as many of the levels as halve both sides evenly."""
         levels = min(len(self.down), *(_halvings(side) for side in shape))
         return replace(self, down=self.down[:levels], dropout=max(min(self.dropout, levels - 2), 0))
 

@@ -1,1 +1,1 @@
-"""How showers are drawn: `shower` their totals and axis, `sampler` layer after layer, `layer` the cells of one."""
+"""How showers are drawn: `shower` draws totals and axis, `layer` the cells of one layer; `sampler` calls both."""

@@ -19,7 +19,7 @@ _WHOLE = ("far_table", "core")  # constants that are whole numbers
 
 
 def arrays(networks: Mapping[str, Any], geometry: Geometry, labels: LabelRange) -> dict[str, Array]:
-    """Float32, and int32 of what is counted: weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`."""
+    """Weights as NETWORK.LAYER.WEIGHT, `constants` and tables of the `mesh`: float32, or int32 of whole numbers."""
     numbers: dict[str, Any] = {}
     for name, network in networks.items():
         if name != "constants":

@@ -1,8 +1,8 @@
-"""One layer of showers drawn: first the cells of the colour that the axis meets, called even, then the others.
+"""Draws one layer of showers: first the even cells, those of the colour of the cell that the axis meets, then the odd.
 
 Of the thousands of cells of a layer some hundreds are looked at: those that `proposals` proposes, and odd ones beside
-an even hit. Before them come, of each shower, the cell that its axis meets, which is only looked at: so there are cells
-in a layer of nothing too, whose sums ONNX could not take.
+an even hit. The cell that the axis meets comes before them, one of each shower. It cannot be hit as such: it is there
+so that a layer without other cells has rows, because ONNX cannot sum over none.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from training.models.autoregressive.sampling.shared_energy import (
 from training.models.base import Tensor
 from training.models.randomness import box_muller, hashed_uniform
 
-# Random numbers of a shower: one for each cell; from `_OF_CELL` times the cells on so many for each, of which `_OF_HIT`
-# are taken; then of layers.
+# Counters of a shower's random numbers. There is one for each cell; from `_OF_CELL` times the cells on, `_OF_CELL` for
+# each, of which `_OF_HIT` are taken; then `_OF_LAYER` for each layer.
 _OF_CELL, _OF_HIT, _OF_LAYER = 4, 3, 12
-_MOST_OF_PROMISE = math.exp(5 * frame.PROMISE_BLUR)  # that a hit alone holds
+_MOST_OF_PROMISE = math.exp(5 * frame.PROMISE_BLUR)  # a hit alone holds at most so many times what was promised
 
 
 class Given(NamedTuple):
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
-    12) of each layer as a whole: four of its share, of its even cells' number and of its odd ones'.
+    12) of each layer as a whole: four each for its share, for its even hits and for its odd hits.
 
-    `shower` (N,) are their numbers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
-    layers) places of those nearest to them. `turned` (N,) says which showers are to be reflected (`Mesh.turned`).
-    `priors` are tables of them.
+    `shower` (N,) numbers the showers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
+    layers) the places of the cells of the layers nearest to these. `turned` (N,) says how showers are to be reflected
+    (`Mesh.turned`). `priors` are the tables `cells.prior_tables`.
     """
 
     networks: Mapping[str, Any]
@@ -88,7 +88,7 @@ class Cells(NamedTuple):
 
 class LayerDrawing:
     """One layer of N showers. `images` (2 * N * (places + 1),) are the two layers before it, scaled, an empty cell
-    after each; `sums` (N, 3, 16) the SUMS of all layers before, of the layer before, and of the one before that.
+    after each; `sums` (N, 3, 16) the SUMS of all layers before, of the layer before, and of the layer before that.
     """
 
     def __init__(self, given: Given, layer: Tensor, *, images: Tensor, sums: Tensor) -> None:
@@ -99,7 +99,7 @@ class LayerDrawing:
         self._numbers = tf.split(tf.gather(given.numbers, layer, axis=1), 3, 1)
         showers = self._showers = given.shower.shape[0] or tf.size(given.shower)
         self._wide = mesh.places + 1
-        second = tf.equal(layer, 1)  # to which the first layer is both layers before it
+        second = tf.equal(layer, 1)  # for it, the first layer stands for both layers before
         begins = given.shower * self._wide
         self._begins = tf.stack([begins, begins + tf.where(second, 0, showers * self._wide)], 1)
         energy = frame.column(sums, "energy")
@@ -109,8 +109,8 @@ class LayerDrawing:
         self._middle = Cells(given.shower, middle)
 
     def draw(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The layer as `images` have it, (N * (places + 1),); the `sums` of the next one; and its deposits, reflected,
-        (N * places,).
+        """The layer as in `images`, (N * (places + 1),); the `sums` for the next layer; and the layer's deposits,
+        reflected, (N * places,).
 
         The deposits of a shower for whose cells there is no room are NaN.
         """
@@ -119,7 +119,7 @@ class LayerDrawing:
         cell, chosen, even_fits = self._chosen(marked & even)
         known, radius = self._known(cell)
         given = context(planned, self._sums, None)
-        of_even, of_odd = tf.unstack(planned.most, axis=1)  # of a layer of one cell, one colour has none
+        of_even, of_odd = tf.unstack(planned.most, axis=1)  # in a layer of one cell, one colour has no cell
         logit = tf.where(of_odd == 0, REACH, self._drawn_share(given, known[: self._showers]))
         logit = tf.where(of_even == 0, -REACH, logit)
         energy = share_of(logit) * planned.energy
@@ -143,8 +143,8 @@ class LayerDrawing:
         return tf.equal(parity, tf.bitwise.bitwise_and(met, 1)), tf.equal(parity, tf.bitwise.bitwise_and(met + 1, 1))
 
     def _drawn_share(self, given: Tensor, about: Tensor) -> Tensor:
-        """The logit (N,) of the share of the layer's energy that its even cells are to hold, by what is known `about`
-        the cells that the axes meet.
+        """The logit (N,) of the share of the layer's energy that its even cells are to hold, drawn from the context
+        `given` and from what is known `about` the cells that the axes meet.
         """
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         cases, mixture = self._networks["share"].cases_and_mixture(contexts)
@@ -161,7 +161,7 @@ class LayerDrawing:
         return self._marks(cell.shower[:, None] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
 
     def _marks(self, begin: Tensor, place: Tensor) -> Tensor:
-        """Which cells (N, places + 1) are among `place` (R, F) of the showers that `begin` (R, 1); `places` is none."""
+        """Which cells (N, places + 1) are among `place` (R, F); `begin` (R, 1) is where each shower's cells begin."""
         flat = tf.reshape(begin + place, [-1])
         marks = tf.math.unsorted_segment_sum(tf.ones_like(flat), flat, self._showers * self._wide)
         return tf.reshape(marks > 0, [-1, self._wide])
@@ -169,14 +169,14 @@ class LayerDrawing:
     def _chosen(self, mask: Tensor) -> tuple[Cells, Tensor, Tensor]:
         """R cells: those that the axes meet, and those in `mask` (N, places + 1).
 
-        Also which of them are meant, (R,), and which showers (N,) have all of theirs among these: with a capacity the
-        last ones may not.
+        Also which of the R cells are from the mask, (R,), and which showers (N,) have all their cells among the R: with
+        a capacity, the last showers may not.
         """
         showers = self._showers
         if self._given.capacity:
             flat, room = tf.reshape(mask, [-1]), showers * self._given.capacity
             counted = tf.cumsum(tf.cast(flat, tf.int32))
-            # each cell goes to the row of its number; to search for the cell of each row costs XLA rows times cells
+            # each cell goes to the row of its number; a search for the cell of each row would cost XLA rows x cells
             row = tf.where(flat, tf.minimum(counted - 1, room), room)
             cell = tf.scatter_nd(row[:, None], tf.range(tf.size(flat)), [room + 1])[:room]
             meant, fits = tf.range(room) < counted[-1], tf.reshape(counted, tf.shape(mask))[:, -1] <= room
@@ -190,10 +190,10 @@ class LayerDrawing:
     def _deposits(
         self, name: str, cell: Cells, known: Tensor, radius: Tensor, proposed: Tensor, *, given: Tensor, energy: Tensor
     ) -> tuple[Cells, Tensor, Tensor]:
-        """Cells and deposits (R',) of those of the R cells that are hit, and the sums (N,) of these.
+        """Cells and deposits (R',), with all hits among the R cells; and the energy (N,) that the deposits sum to.
 
-        `proposed` (R,) are the chances that they were looked at, infinite for those that cannot be hit; contexts are
-        `given`. The deposits of a shower sum to the `energy` (N,) that is promised to the cells, but for a hit alone.
+        `proposed` (R,) are the chances that the cells were looked at, infinite for cells that cannot be hit; contexts
+        are `given`. This energy is the `energy` (N,) that was promised, except for a hit alone.
         """
         density, odd, least = self._networks[name], name == "odd", self._store["least"]
         numbers = self._numbers[2 if odd else 1]
@@ -220,14 +220,14 @@ class LayerDrawing:
         return cell, scaled(value, cell.shower, energy, least, self._showers), energy
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
-        """How many cells (N,) of a colour with these contexts `given` and this `energy` (N,) are hit."""
+        """How many cells (N,) of a colour are hit, by the contexts `given` and the `energy` (N,) of the colour."""
         mixture = self._networks[f"{name}_count"].mixture(normalised(given, self._store, odd=name == "odd"))
         number = drawn_count(self._planned.cells / COLOURS, self._planned.most[:, int(name == "odd")], mixture, numbers)
         most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
         return tf.where(energy > 0, tf.minimum(number, most), 0.0)
 
     def _counted(self, cell: Cells) -> Tensor:
-        """Each cell's number (R,) among those of the shower."""
+        """Each cell's number (R,) among all cells of its shower."""
         return self._layer * self._mesh.places + cell.place
 
     def _uniform(self, cell: Cells, counters: Tensor) -> Tensor:
@@ -235,12 +235,12 @@ class LayerDrawing:
         return hashed_uniform(tf.gather(self._given.keys, cell.shower), counters)
 
     def _chance(self, cell: Cells) -> Tensor:
-        """With which chance (R,) each cell was proposed."""
+        """The chance (R,) with which each cell was proposed."""
         at = self._mesh.lattice_place(self._met, cell.shower, cell.place)
         return self._given.proposals.chance(self._layer, at, cell.shower)
 
     def _known(self, cell: Cells, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What is `cells.known` of the cells: of odd ones if their `own` layer, as in `images`, is given."""
+        """What is `cells.known` of the cells. They are odd if their `own` layer, as in `images`, is given."""
         energy, axis, slope = tf.split(tf.gather(self._of_shower, cell.shower), [2, 2, 1], 1)
         begins = tf.gather(self._begins, cell.shower)
         images = [(self._images, begins), *([] if own is None else [(own, begins[:, :1])])]
@@ -261,8 +261,8 @@ class LayerDrawing:
         return tf.math.unsorted_segment_sum(value, at, self._showers * self._wide)
 
     def _drawn(self, cell: Cells, value: Tensor, held: Tensor, fits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `draw` gives: deposits that sum to what is `held` (N,); the layer's energy on the axis if no cell is
-        hit.
+        """What `draw` returns, with deposits that sum to `held` (N,). If no cell is hit, the cell that the axis meets
+        holds the layer's energy.
         """
         mesh, energy = self._mesh, self._planned.energy
         value = scaled(value, cell.shower, held, self._store["least"], self._showers)

@@ -1,12 +1,12 @@
-"""Which cells are looked at: in training, empty ones, and in sampling, those that may be hit.
+"""Which cells are looked at: in training empty ones, in sampling those that may be hit.
 
-Of the thousands of cells of a layer a few hundred are. Each has a rate: four times its chance to be hit, as the radius
-says it on average, as the mean number of draws that propose it. A layer that is to have twice the cells of the average
-layer has twice the draws, so that proposals hold over decades of energy. Cells that would nearly always be proposed are
-the core, and always looked at.
+Of the thousands of cells of a layer a few hundred are looked at. Each cell has a rate, the mean number of draws that
+propose it: about four times the average chance of a hit at its radius. A layer that is to have twice the cells of the
+average layer has twice the draws, so proposals hold over decades of energy. Cells that would nearly always be proposed
+are the core; they are always looked at.
 
-A layer of a single hit has many draws all the same. Chances over those of being proposed sum to the number of hits only
-on average; with two draws there is often no cell far from the axis, and the core is hit in its place.
+A layer of a single hit has many draws too. The chances of cells, over their chances to be proposed, sum to the number
+of hits only on average. With two draws there is often no cell far from the axis, and the core is hit in its place.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
-_DRAWS, _FEWEST_DRAWS = 256, 32  # of cells outside of the core in a layer, at most, and on average at least
-_MOST_FAR = 2 * _DRAWS  # a kind: mean number of cells outside of the core to be proposed; beyond it hits are lost
-_CORE_RATE = 1.2  # above which a cell is in the core: its chance to be proposed would be 70 %
-_HEADROOM = 4.0  # how much likelier than on average a cell may be that is far from the axis and from every hit
-_ROOM = 1.1  # by which a cell of a full core is likelier than its last: a table rounds rates
-# How busy a layer may be, in steps of a fifth; at the least .05, as more than was expected may be in it.
+_DRAWS, _FEWEST_DRAWS = 256, 32  # draws of cells outside of the core in a layer: at most, and on average at least
+_MOST_FAR = 2 * _DRAWS  # for each kind: mean number of proposed cells outside of the core; with more, hits are lost
+_CORE_RATE = 1.2  # a cell of a higher rate is in the core: its chance to be proposed would be 70 %
+_HEADROOM = 4.0  # how many times its average chance a cell may have that is far from the axis and from every hit
+_ROOM = 1.1  # factor by which a cell of a full core is likelier than the core's last cell: a table rounds rates
+# How busy a layer may be, in steps of a fifth; at least .05, since a layer may hold more than was expected.
 LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
-_ENTRIES = 4096  # of the table of a layer, as often as its places are proposed; more where there are more places
+_ENTRIES = 4096  # of a layer's table, in which a place is as often as it is proposed; more where there are more places
 
 
 def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
@@ -49,11 +49,11 @@ def _entries(places: int) -> int:
 
 
 def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]:
-    """The constants, from the `share` (layers, knots) of the cells at a radius that are hit, and from which cells the
+    """The constants, from the `share` (layers, knots) of the cells at a radius that are hit, and from the cells that
     axes have `met` (showers, layers, 2).
 
-    Where there are several `kinds` of particles, all hits may be one's. InputError: more cells are likely to be hit
-    than the core and the draws can propose, as in a layer of noise, or with a thousand hits.
+    Where there are several `kinds` of particles, all hits may come from one kind. InputError: more cells are likely to
+    be hit than the core and the draws can propose, as in a layer of noise, or with a thousand hits.
     """
     layers, radius = mesh.layers, mesh.lattice_radius(met)
     knots, places = np.arange(share.shape[1]), radius.shape[1]
@@ -71,7 +71,7 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     rate = -np.log1p(-bound)
     core = np.argsort(-rate, axis=1, kind="stable")[:, : mesh.core_most]
     core = np.pad(core, ((0, 0), (0, mesh.core_most - core.shape[1])), constant_values=-1)
-    # where there is no more room in the core
+    # the least rate in the core, where the core has no more room
     least = np.take_along_axis(rate, core[:, -1:], 1) if places > mesh.core_most else 0.0
     far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
     entries = _entries(places)
@@ -94,8 +94,8 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
 
 
 class Proposals:
-    """The cells of N showers that are proposed: how many are `expected` (N, layers) to be hit, and random numbers of
-    `keys` (N, 2) decide, of which the first `taken` are others'. `static` shapes hang on no numbers.
+    """The cells of N showers that are proposed, by how many are `expected` (N, layers) to be hit, and by random numbers
+    of the `keys` (N, 2), the first `taken` of which have other uses. `static` shapes do not depend on values.
     """
 
     def __init__(self, constants: Any, expected: Tensor, keys: Tensor, taken: int, *, static: bool = False) -> None:
@@ -105,7 +105,7 @@ class Proposals:
         self._busy = self._how_busy(constants, expected)
         self._far = self._drawn(mesh.steps(tf.cast(constants["far_table"], tf.int32)), total, taken // _DRAWS + 1)
         rates = tf.gather(self._rate, tf.maximum(core, 0), batch_dims=1)
-        # where all the places of the core are filled, it has no room for others that are as likely
+        # if all places of the core are filled, it has no room for other cells that are as likely as its last
         filled = self._rate.shape[1] > core.shape[1]
         self._least = _ROOM * rates[:, -1] if filled else tf.zeros_like(total)
         self._core, self._core_rate = mesh.steps(core), tf.where(core >= 0, rates, 0.0)
@@ -113,15 +113,15 @@ class Proposals:
 
     @staticmethod
     def _how_busy(constants: Any, expected: Tensor) -> Tensor:
-        """Over the average layer, (N, layers), from the fewest draws to the most that each propose a cell."""
+        """Expected hits over those of the average layer, (N, layers), cut where draws are the fewest and the most."""
         least, most = (draws / tf.maximum(constants["far_total"], 1.0) for draws in (_FEWEST_DRAWS, _DRAWS))
         busy = expected / constants["layer_cells"]
-        # rounded up, so that the last bit of `busy`, which compilers differ in, decides nothing
+        # rounded up to a level: the last bit of `busy`, which differs between compilers, must not decide
         level = tf.reduce_sum(tf.cast(busy[..., None] > LEVELS, tf.int32), -1)
         return tf.clip_by_value(tf.gather(LEVELS, tf.minimum(level, len(LEVELS) - 1)), least, most)
 
     def _of_the_busiest(self) -> Tensor:
-        """How far (layers,) the core goes in the shower in which it goes farthest."""
+        """How many cells (layers,) the core has in the shower in which it has most."""
         busy = tf.reduce_max(self._busy, 0)[:, None]
         within = (self._core_rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (self._core_rate > self._least[:, None])
         return tf.reduce_max(tf.where(within, tf.range(1, self._core.shape[1] + 1), 0), 1)
@@ -134,19 +134,19 @@ class Proposals:
         return tf.concat([tf.gather(self._far, layer, axis=1), core], 1)
 
     def chance(self, layer: Tensor, place: Tensor, shower: Tensor) -> Tensor:
-        """With which chance `place` (R,) of the lattice in `layer` is proposed in `shower` (R,)."""
+        """The chance (R,) that `place` (R,) of the lattice in `layer` is proposed in `shower` (R,)."""
         rate, busy = tf.gather(self._rate, layer), tf.gather(self._busy, layer, axis=1)
         rate, busy = tf.gather(rate, place), tf.gather(busy, shower)
-        # doubles, since float32 knows no 1 - 1e-8, and ONNX neither log1p nor expm1
+        # in doubles, since float32 has no number 1 - 1e-8, and ONNX has neither log1p nor expm1
         missed = _DRAWS * tf.math.log(1 - tf.cast(tf.minimum(busy * rate / _DRAWS, 0.5), tf.float64))
         return tf.where(self._in_core(rate, busy, layer), 1.0, tf.cast(1 - tf.exp(missed), tf.float32))
 
     def _in_core(self, rate: Tensor, busy: Tensor, layer: Tensor) -> Tensor:
-        """Whether cells of this `rate` are looked at whatever is drawn: as many as the core has room for."""
+        """Whether cells of this `rate` are in the core, and so always looked at; the core has room for some only."""
         return (rate * tf.maximum(busy, 1.0) > _CORE_RATE) & (rate > tf.gather(self._least, layer))
 
     def _drawn(self, table: Tensor, total: Tensor, first: int) -> Tensor:
-        """What is proposed beside the core, (N, layers, draws), by random numbers from block `first` on."""
+        """The steps proposed beside the core, (N, layers, draws), by random numbers from block `first` on."""
         layers, entries = table.shape
         often = self._busy * total / _DRAWS  # the chance that a draw proposes a cell
         counters = (tf.range(layers)[:, None] + first) * _DRAWS + tf.range(_DRAWS)

@@ -1,4 +1,4 @@
-"""Showers drawn: their totals first, then layer after layer."""
+"""Draws showers: their totals first, then layer after layer."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from training.models.autoregressive.sampling import shower
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
 from training.models.base import Tensor
 
-_BESIDE = 3  # numbers of a shower beside those of its totals: two for its cells, one for its reflection
+_BESIDE = 3  # numbers of a shower in addition to those of its totals: two for its cells, one for its reflection
 
 
 def noise_numbers(layers: int) -> int:
-    """Uniform numbers in [0, 1) that a shower takes: three for each total and offset, one for each layer, and three."""
+    """How many uniform numbers in [0, 1) a shower takes: 3 for each total and offset, 1 for each layer, and 3 more."""
     return shower.noise_numbers(layers) + _BESIDE
 
 
 def drawn_showers(networks: Mapping[str, Any], labels: Labels, noise: Tensor, capacity: int = 0) -> Tensor:
     """Cells (N, x, y, layer) in units of 0.02 GeV, of `labels` and uniform numbers `noise` (N, noise_numbers).
 
-    They are drawn from the densities among `networks`, by name, with the `constants` of their calorimeter.
-    With a `capacity` of so many cells a shower, layer and colour, on the mean over a batch, all shapes are static, as
-    XLA wants them, and a shower for whose cells there is no room has NaN; without it there are as many as there are,
-    which is faster on a processor.
+    `networks` holds the densities, by name, and the `constants` of their calorimeter.
+    With a `capacity`, all shapes are static, as XLA needs them: there is room for so many cells a shower, layer and
+    colour, on the mean over a batch. A shower for whose cells there is no room is NaN. Without a capacity, there are as
+    many cells as needed, which is faster on a processor.
     """
     mesh, showers = networks["constants"].mesh, noise.shape[0] or tf.shape(noise)[0]
     of_totals, rest = tf.split(noise, [shower.noise_numbers(mesh.layers), _BESIDE], 1)

@@ -1,4 +1,4 @@
-"""What the cells of a colour share: their part of the energy, how many are hit and which, deposits that sum to it.
+"""What the cells of a colour share: their part of the energy; how many of them are hit, and which; and their deposits.
 
 Rows, (R, ...), are cells; `shower` (R,) says of which of N showers each is. Energies are in units of 0.02 GeV, and
 `least` is the smallest deposit that a cell may have.
@@ -27,12 +27,12 @@ from training.models.base import Tensor
 from training.models.randomness import box_muller
 
 _SUREST, _RAREST = 1 - 2.0**-24, 1e-30  # chances whose odds are neither 0 nor infinite in float32
-_NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # of the logarithm of the factor of the odds
-# added to uniform numbers, multiples of 2^-24, whose logarithms are taken; and the greatest below 1
+_NEWTON_STEPS, _MOST_SHIFT = 4, 2.0  # steps for the logarithm of the factor of the odds, and the largest of them
+# added to uniform numbers, multiples of 2^-24, before their logarithm is taken; and the greatest float32 below 1
 _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
-# Of the scores of hits that share an energy, in steps of the table.
+# Steps of Newton's method for the scores of hits that share an energy; limits, in steps of the table.
 _SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5 / SCORE_STEP, 3.0 / SCORE_STEP
-# Scores from their mean, and logarithms whose exponentials, and sums of these, are neither 0 nor infinite in float32.
+# Scores about their mean, and logarithms, are cut here: exponentials and their sums are not 0 or infinite in float32.
 _FAR = 60.0
 
 
@@ -48,7 +48,7 @@ def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
 def drawn_count(expected: Tensor, most: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
     """Numbers of hits (N,), from 1 to `most` (N,), drawn by uniform `numbers` (N, 2 or more)."""
     weights, means, widths = mixture
-    place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # to which float32 would round
+    place = tf.minimum(numbers[:, 1] + _HALF_STEP, _BELOW_ONE)  # float32 may round the sum to 1
     logistic = tf.math.log(place) - tf.math.log(1 - place)  # ONNX has no log1p
     logit = draw_mixture(weights, means, widths, numbers[:, 0], logistic) + expected_logit(expected, most)
     beyond = tf.floor(most / (1 + tf.exp(tf.clip_by_value(-logit, -_FAR, _FAR))))
@@ -56,12 +56,12 @@ def drawn_count(expected: Tensor, most: Tensor, mixture: Mixture, numbers: Tenso
 
 
 def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: Tensor) -> Tensor:
-    """Which cells (R,) are hit, `number` (N,) of each shower and each with its `chance` (R,).
+    """Which cells (R,) are hit: `number` (N,) of each shower, and each with its `chance` (R,).
 
-    Systematic sampling in a random order (Goodman and Kish 1950): the chances are laid end to end, and the cells hit in
-    which the points lie that are 1 apart. Chances that do not sum to the number are changed by one factor of the odds
-    first. `uniform` (R,) decide the order, `start` (N,) the first point; multiples of 2^-24. Where more are to be hit
-    than have a chance, all these are.
+    This is systematic sampling in a random order (Goodman and Kish 1950): the chances are laid end to end, and a cell
+    is hit if it holds one of the points that are 1 apart. Where the chances of a shower do not sum to the number, one
+    factor changes their odds first. `uniform` (R,) decide the order, `start` (N,) the first point; both are multiples
+    of 2^-24. If fewer cells have a chance than are to be hit, all of these are hit.
     """
     chance = tf.where(chance > 0, tf.clip_by_value(chance, _RAREST, _SUREST), 0.0)
     missed, odds, factor, showers = 1 - chance, chance, 1.0, tf.size(number)
@@ -78,29 +78,29 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     place = tf.cast(shower, tf.float64) + tf.cast(uniform, tf.float64) + tf.cast(tf.range(rows), tf.float64) * 2.0**-45
     order = tf.math.top_k(-place, rows).indices
     own = tf.gather(likely, order)
-    # each shower's sum is a whole number, so that one sum serves all
+    # each shower's chances sum to a whole number, so one cumulative sum is enough for all showers
     end = tf.cumsum(own) + tf.cast(tf.gather(start, tf.gather(shower, order)), tf.float64) + 2.0**-25
     crossed = tf.cast(tf.floor(end) > tf.floor(end - own), tf.int32)
     return tf.math.unsorted_segment_sum(crossed, order, rows) > 0
 
 
 def logistic(logit: Tensor) -> Tensor:
-    """The chance (...) of a `logit` (...), exact for small ones too: the sigmoid of ONNX Runtime is not."""
+    """The chance (...) of a `logit` (...), exact for small chances too. ONNX Runtime's sigmoid is not exact there."""
     return 1 / (1 + tf.exp(-logit))
 
 
 def _sums(shower: Tensor, showers: Any, *columns: Tensor) -> list[Tensor]:
-    """Of each of `columns` (R,) the sums (N,) of the N `showers`."""
+    """For each of `columns` (R,), its sums (N,) over the cells of each of the N `showers`."""
     rows = tf.concat([shower + number * showers for number in range(len(columns))], 0)
     return tf.split(tf.math.unsorted_segment_sum(tf.concat(columns, 0), rows, len(columns) * showers), len(columns))
 
 
 def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spectrum: Tensor) -> Tensor:
-    """Energies (R,) of the hits with these scores (R,), in a layer with this `spectrum` (SCORES,); 0 of no hit.
+    """Energies (R,) of hits with these scores (R,), in a layer with this `spectrum` (SCORES,); 0 for cells without hit.
 
-    The scores of each of N showers are moved together, so that its hits sum to `energy` (N,) but for what `scaled`
-    mends. Only differences of scores mean something. Training leaves their level free, which may become hundreds.
-    Newton's method finds the shift; its last step, at most one of the table, moves each along its own straight line.
+    The scores of each of N showers are shifted together, until its hits sum to `energy` (N,); `scaled` mends the rest.
+    Only differences of scores count. Training leaves their level free, and the level may become hundreds. Newton's
+    method finds the shift. Its last step, at most one of the table, moves each logarithm along its own straight line.
     """
     counts, showers = tf.cast(is_hit, tf.float32), tf.size(energy)
     hits, level = _sums(shower, showers, counts, tf.where(is_hit, score, 0.0))
@@ -113,7 +113,7 @@ def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spec
     rises = spectrum[1:] - spectrum[:-1]
     of_mean = tf.gather(rises, tf.cast(tf.minimum(below, SCORES - 2.0), tf.int32))
     shift = below + tf.math.divide_no_nan(tf.maximum(mean - spectrum[-1], 0.0), of_mean)  # the place of the mean
-    # of normal numbers x, exp(rise x) is exp(rise^2 variance / 2) on the mean
+    # for normal numbers x of mean 0, the mean of exp(rise x) is exp(rise^2 variance / 2)
     shift -= tf.minimum(of_mean * tf.math.divide_no_nan(squares, hits), _MOST_APART) / 2
     step = tf.zeros_like(shift)
     for _ in range(_SHIFT_STEPS):
@@ -134,7 +134,7 @@ def energies(score: Tensor, spectrum: Tensor) -> Tensor:
 
 
 def scaled(value: Tensor, shower: Tensor, energy: Tensor, least: Tensor, showers: Any) -> Tensor:
-    """The deposits (R,) scaled to sum to the `energy` (N,) of the N `showers`, and none of less than `least`."""
+    """The deposits (R,) scaled to sum to the `energy` (N,) of the N `showers`; then none is less than `least`."""
     total = tf.math.unsorted_segment_sum(value, shower, showers)
     value *= tf.gather(tf.math.divide_no_nan(energy, total), shower)
     return tf.where(value > 0, tf.maximum(value, least), 0.0)

@@ -31,7 +31,7 @@ from training.models.randomness import box_muller
 
 
 def noise_numbers(layers: int) -> int:
-    """Uniform numbers in [0, 1) that the totals and the axis of a shower of so many `layers` take."""
+    """How many uniform numbers in [0, 1) the totals and the axis of a shower of so many `layers` take."""
     return 3 * (number_of_totals(layers) + OFFSETS) + layers
 
 
@@ -59,7 +59,7 @@ def drawn_plan(networks: Mapping[str, Any], labels: Labels, noise: Tensor) -> Pl
 
 
 def drawn_presence(density: TotalsDensity, labels: Tensor, prior: Tensor, choice: Tensor) -> Tensor:
-    """Which layers are not empty, (N, layers), 1 or 0, by uniform numbers `choice`; the first if none is."""
+    """Which layers hold energy, (N, layers), 1 or 0, by uniform numbers `choice`; where none would, the first does."""
     layers = density.layers_seen
 
     def step(k: Tensor, missed: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,9 +77,9 @@ def drawn_totals(
     density: TotalsDensity, present: Tensor, known: Tensor, labels: Tensor, *, choice: Tensor, noise: Tensor,
     share_taken: Callable[[Tensor, Tensor], Tensor],
 ) -> Tensor:  # fmt: skip
-    """v (N, D) drawn with uniform numbers `choice` and normal ones `noise`, (N, D) each; 0 where not `known`.
+    """v (N, D) drawn by uniform numbers `choice` and normal numbers `noise`, (N, D) each; 0 where not `known`.
 
-    `share_taken(v, k)` is the share (N,) of what reaches it that layer k takes if it is not the last.
+    `share_taken(v, k)` returns the share (N,) that layer k, if it is not the last, takes of what reaches it.
     """
     first, to_come = density.first, ahead(present)
     later = tf.cumsum(present, 1, reverse=True, exclusive=True)
@@ -106,8 +106,8 @@ def drawn_totals(
 
 
 class Margins(NamedTuple):
-    """What the totals of N showers are like at their labels: means and scales (N, D), and the quantiles of the
-    residuals (N, D, SCORES). The means of the last depend on more: `totals.means` has them.
+    """How the totals of N showers are distributed at their labels: means and scales (N, D), and quantiles of residuals
+    (N, D, SCORES). The means of the last totals depend on more than labels: `totals.means` returns them.
     """
 
     mean: Tensor
@@ -120,24 +120,24 @@ class Margins(NamedTuple):
         return cls(terms @ constants["mean"], scales(terms, constants), quantiles)
 
     def values(self, normal: Tensor) -> Tensor:
-        """The totals (N, D) the `scores` of whose residuals are g, `normal` (N, D)."""
+        """The totals (N, D) from the scores g of their residuals, `normal` (N, D): the inverse of `totals.scores`."""
         residual = tf.reduce_sum(interpolation(normal / SCORE_REACH, SCORES) * self.quantiles, -1)
         return self.mean + self.scale * residual
 
 
 def from_normal(normal: Tensor, margins: Margins, constants: Constants) -> Tensor:
-    """The totals z, (N, D), of v: the inverse of `to_normal`, if the margins have all `totals.means`."""
+    """The totals z, (N, D), of v, `normal` (N, D): the inverse of `to_normal`, if the margins have `totals.means`."""
     return margins.values(normal @ tf.transpose(constants["colouring"]))
 
 
 def share_taken(normal: Tensor, number: Tensor, margins: Margins, constants: Constants) -> Tensor:
-    """The share (N,) of what reaches it that a layer but the last takes, by its `number` () and v (N, D) up to it."""
+    """The share (N,) that the layer `number` (), not the last, takes of what reaches it, by v (N, D) up to it."""
     score = tf.linalg.matvec(normal, tf.gather(constants["colouring"], number))
     return tf.sigmoid(Margins(*(tf.gather(part, number, axis=1) for part in margins)).values(score))
 
 
 def sharp(drawn: Drawn, densities: Sequence[NumberDensity], uniform: Tensor, constants: Constants) -> Drawn:
-    """The showers with sharp offsets, by `uniform` numbers (N, 3 * OFFSETS)."""
+    """The showers without the blur of their offsets, which is drawn by `uniform` numbers (N, 3 * OFFSETS)."""
     choice, one, two = (tf.reshape(numbers, [-1, len(PARTS)]) for numbers in tf.split(uniform, 3, 1))
     normal, noise = box_muller(one, two)[0], tf.zeros_like(choice)
     for part, density in enumerate(densities):
