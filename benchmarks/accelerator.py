@@ -1,9 +1,9 @@
-"""How fast this machine's accelerator does training steps and generations, and whether it computes the same.
+"""How fast this machine's accelerator does training steps and generations, and whether the results are the same.
 
     python benchmarks/accelerator.py DIR [DIR ...] [--turns 10]
 
-Each DIR is one that `exported_step.py` wrote. Needs JAX and NumPy alone. Variables stay on the device, the arguments of
-each call come from the host. Times are medians of the turns, after two calls that are not counted.
+Each DIR is a folder that `exported_step.py` wrote. The program needs only JAX and NumPy. Variables stay on the device;
+the arguments of each call come from the host. Times are medians of the turns, after two calls that are not counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ jax.config.update("jax_enable_x64", val=True)  # the counter of steps has 64 bit
 
 
 def program_of(folder: Path, inputs: list[Any], about: dict[str, Any]) -> Any:
-    """The program as a function of (arguments, variables), which gives its result and the variables after it."""
+    """The program as a function of (arguments, variables). It returns the result and the changed variables."""
     called = exported(folder / "program.mlir.gz", inputs, about["arguments"], about)
 
     def program(arguments: list[jax.Array], variables: list[jax.Array]) -> tuple[jax.Array, list[jax.Array]]:
@@ -42,7 +42,9 @@ def program_of(folder: Path, inputs: list[Any], about: dict[str, Any]) -> Any:
 
 
 def exported(file: Path, inputs: list[Any], arguments: int, about: dict[str, Any]) -> jax.export.Exported:
-    """The program in `file`, of so many arguments and then variables: its result, and the variables that it changes."""
+    """The program in `file`. Its inputs are `arguments` arguments, then variables. It returns the result and the
+    changed variables.
+    """
     shapes = [jax.ShapeDtypeStruct(each.shape, each.dtype) for each in inputs]
     variables = shapes[arguments:]
     shape, dtype = about["result"]
@@ -56,7 +58,7 @@ def exported(file: Path, inputs: list[Any], arguments: int, about: dict[str, Any
 
 
 def stablehlo(file: Path) -> bytes:
-    """The program without the copies of results that TensorFlow writes, which StableHLO does not have."""
+    """The program without the operations that copy results: TensorFlow writes them, StableHLO does not have them."""
     with mlir.make_ir_context():
         module = ir.Module.parse(gzip.decompress(file.read_bytes()))
         copies: list[Any] = []
@@ -79,7 +81,7 @@ def arrays(file: Path) -> list[Any]:
 
 
 def variables_of(folder: Path, about: dict[str, Any]) -> list[Any]:
-    """The variables before the first call, or small random numbers where none were kept."""
+    """The variables before the first call, or small random numbers if none were kept."""
     if (file := folder / "before.npz").exists():
         return arrays(file)
     random = np.random.default_rng(1)
@@ -87,13 +89,13 @@ def variables_of(folder: Path, about: dict[str, Any]) -> list[Any]:
 
 
 def apart(found: Any, expected: Any) -> float:
-    """The largest difference, as a share of the largest expected number."""
+    """The largest difference, divided by the largest expected number."""
     difference = np.max(np.abs(np.asarray(found, np.float64) - expected), initial=0.0)
     return float(difference / np.max(np.abs(np.asarray(expected, np.float64)), initial=1e-30))
 
 
 def run(folder: Path, turns: int) -> None:
-    """Compare the calls that were made elsewhere, then time calls, and print both."""
+    """Compare with the results of calls on the other machine, then time calls, and print both."""
     about = json.loads((folder / "about.json").read_text())
     width = about["arguments"]
     flat, before = arrays(folder / "calls.npz"), variables_of(folder, about)
@@ -105,7 +107,7 @@ def run(folder: Path, turns: int) -> None:
     for number, expected in enumerate(arrays(folder / "results.npz")):
         result, variables = program(calls[number], variables)
         print(f"call {number}: result apart by {apart(result, expected):.1e} of its largest number")
-        if expected.size < 32:  # losses, in the order of the phases: each follows an update by those before it
+        if expected.size < 32:  # losses by phase; each comes after the updates of the phases before it
             each = [f"{apart(one, other):.0e}" for one, other in zip(np.asarray(result), expected, strict=True)]
             print(f"  one by one: {' '.join(each)}")
     for number, expected in zip(about["changed"], arrays(folder / "after.npz"), strict=False):
@@ -141,7 +143,7 @@ def main() -> None:
     for folder in options.folders:
         try:
             run(folder, options.turns)
-        except Exception as error:  # the other programs are to run
+        except Exception as error:  # the other programs must still run
             print(f"{folder.name}: {str(error)[:500]}", flush=True)
 
 

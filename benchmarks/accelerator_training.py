@@ -2,11 +2,11 @@
 
     python benchmarks/accelerator_training.py DIR [DIR ...] --output RESULTS [--limit SECONDS]
 
-Needs JAX and NumPy alone, and `accelerator.py` beside it. A training is one loop on the device, in which each step
-takes its showers from the lists of hits that are there; an epoch is a new order of all, without those that do not fill
-a batch. After each quarter the losses on the validation split, but for the showers that do not fill a batch, are
-computed with the averages of the weights. RESULTS/DIR/SEED.npz has the averages that were best. No training begins
-after `--limit`, compilation included.
+The program needs only JAX and NumPy, and `accelerator.py` beside it. A training is one loop on the device. Each step
+takes its showers from the lists of hits on the device. An epoch is a new order of all showers; showers that do not fill
+a batch are left out. After each quarter of the training, the losses on the validation split (whole batches only) are
+computed with the averages of the weights. RESULTS/DIR/SEED.npz has the best averages. No training begins after
+`--limit` seconds, which include compilation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
-# The programs have many small products; XLA's choice among forms of them takes minutes.
+# The programs have many small matrix products. XLA would take minutes to choose among implementations of them.
 os.environ.setdefault("XLA_FLAGS", "--xla_gpu_autotune_level=0")
 
 import jax
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from accelerator import exported
 
-_EVALUATIONS = 4  # of a training; what the steps have more than a multiple of this is left out
+_EVALUATIONS = 4  # of a training; its number of steps is rounded down to a multiple of this
 _BEGAN = time.perf_counter()
 
 
@@ -37,7 +37,7 @@ def say(*words: Any) -> None:
 
 
 def showers_of(folder: Path, split: str, names: list[str], longest: int) -> dict[str, Any]:
-    """The showers of `split`, padded: what a batch of the training has, for all of them."""
+    """All showers of `split` as arrays with the entries of a batch, where lists of hits are padded to `longest`."""
     parts = [dict(np.load(file)) for file in sorted(folder.glob(f"{split}_*.npz"))]
     lists = {name: np.concatenate([part[name] for part in parts]) for name in (*names, "length")}
     there = np.arange(longest) < lists["length"][:, None]
@@ -114,7 +114,7 @@ class Training:
         return {name: weights.get(name, np.zeros(shape, kind)) for name, (shape, kind) in shapes}
 
     def run(self, seed: int, output: Path) -> None:
-        """Train with `seed`, and write the averages that were best."""
+        """Train with `seed`, and write the best averages of the weights."""
         about, state = self.about, self.begun(seed)
         names, averages = about["step_program"]["variables"], about["averages"]
         random, an_epoch = np.random.default_rng(seed), self.showers // about["batch"] * about["batch"]
@@ -137,7 +137,7 @@ class Training:
                 best, step = losses.sum(), number * self.between
                 kept = {name: np.asarray(now[name]) for name in averages.values()}
         seconds = time.perf_counter() - began
-        if kept:  # else no loss was a finite number
+        if kept:  # otherwise no loss was finite
             output.mkdir(parents=True, exist_ok=True)
             np.savez_compressed(output / f"{seed}.npz", step=step, **kept)
         say(f"{self.folder.name} {seed}: {seconds:.1f} s, {1e3 * seconds / about['steps']:.2f} ms a step,", *totals)
@@ -154,7 +154,7 @@ def main() -> None:
     with ThreadPoolExecutor(len(trainings)) as threads:
         compiled = [threads.submit(training.compile) for training in trainings]
         for training, done in zip(trainings, compiled, strict=True):
-            if failure := done.exception():  # the other programs are to run
+            if failure := done.exception():  # the other programs must still run
                 say(f"{training.folder.name}: {str(failure)[:500]}")
                 continue
             for file in sorted(training.folder.glob("weights_*.npz")):

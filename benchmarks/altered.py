@@ -1,7 +1,7 @@
-"""Files of as many showers as a benchmark asks for, made of those of the sample.
+"""Files with as many showers as a benchmark needs, made from the showers of the sample.
 
-They are mirrored in x or y or not, with deposits and energy scaled by a factor of each shower's own, within 5 %: no two
-events are equal. The detector and the beam have these symmetries.
+A shower may be mirrored in x and in y; the detector and the beam have these symmetries. Deposits and energy are scaled
+by a factor, within 5 %, that is different for each shower. So no two events are equal.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits
 
 PER_FILE = 5_000
-_CHUNK = 10  # showers, as in the sample
-_SCALED = 0.05  # of the energy, at most
+_CHUNK = 10  # showers in a chunk, as in the sample
+_SCALED = 0.05  # largest change of the energy, as a share
 _WORKERS = 2
 
 
 @cache
 def sources(inputs: tuple[Path, ...]) -> tuple[Hits, FloatArray, FloatArray]:
-    """Hits, energies in GeV and angles in rad (N,) of all showers of `inputs`, each process once."""
+    """Hits, energies in GeV and angles in rad (N,) of all showers of `inputs`, which each process reads once."""
     opened = [open_showers(path) for path in inputs]
     parts = [Hits.of(piece) for file in opened for _, piece in file.pieces(0, file.events)]
     before = np.cumsum([0, *map(len, parts)])
@@ -48,7 +48,7 @@ def write_altered(inputs: tuple[Path, ...], path: Path, number: int, *, shuffle:
     nx, ny, layers = hits.shape[1:]
     rng = np.random.default_rng(number)
     chosen = rng.integers(len(hits), size=PER_FILE)
-    scale = rng.uniform(1 - _SCALED, 1 + _SCALED, PER_FILE)  # of float32 there are few: some events would be equal
+    scale = rng.uniform(1 - _SCALED, 1 + _SCALED, PER_FILE)  # float32 has too few numbers: events would be equal
     mirror_x, mirror_y = rng.integers(2, size=(2, PER_FILE)).astype(bool)
     temporary = path.with_suffix(".partial")
     with h5py.File(temporary, "w") as file:
@@ -73,9 +73,10 @@ def write_altered(inputs: tuple[Path, ...], path: Path, number: int, *, shuffle:
 
 
 def make(inputs: tuple[Path, ...], folder: Path, showers: int, *, shuffle: bool) -> list[Path]:
-    """Files of so many altered showers of `inputs` in `folder`; those that are there are kept.
+    """Make files with `showers` altered showers of `inputs` in `folder`; existing files are kept.
 
-    They are gzip at level 1. With a byte `shuffle`, as the sample has, HDF5 takes several times as long to read them.
+    Files are compressed by gzip at level 1. With a byte `shuffle`, as in the sample, HDF5 takes several times as long
+    to read them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{number:04d}.h5" for number in range(-(-showers // PER_FILE))]

@@ -3,9 +3,10 @@
     python benchmarks/bench.py --data DIR --output runs/bench [--only NAME ...] [--showers 4000] [--config standard] \
         [--seeds 1 2 3]
 
-`DIR/NAME/*.h5` are the showers of a calorimeter, as `benchmarks/calorimeters/simulate.py NAME` makes them; the last
-quarter of the files tests, the one before chooses the epoch, the others are trained on. `benchmarks/calorimeters/`
-describes those that do not describe themselves. Prints a row a calorimeter, as `fidelity.py` does.
+`DIR/NAME/*.h5` are the showers of a calorimeter, as `benchmarks/calorimeters/simulate.py NAME` makes them. The last
+quarter of the files is for the test, the file before it chooses the epoch, and the others are trained on. Calorimeters
+that their files do not describe are described in `benchmarks/calorimeters/`. Prints a row for each calorimeter, as
+`fidelity.py` does.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _DESCRIBED = Path(__file__).parent / "calorimeters"
 
 
 def options_of(folder: Path, output: Path) -> argparse.Namespace:
-    """What `fidelity.one` is told of the calorimeter of this folder of files."""
+    """The options of `fidelity.one` for the calorimeter whose files are in `folder`."""
     files = sorted(map(str, folder.glob("*.h5")))
     first = len(files) - max(len(files) // 4, 1)
     if first < 2:

@@ -1,9 +1,9 @@
 """What a bucket costs: `python benchmarks/bucket.py train|sizes --bucket gs://NAME/FOLDER --folder DIR --input GLOB`.
 
-`train` trains on a disk and on the bucket in turns, each in a process of its own, and prints for each the seconds, the
-processor seconds, and those in which the training waited for the store. `sizes` does each stage with everything on the
-bucket, and prints the largest resident memory and the most that lay in the temporary folder, in MB. Both use
-STORAGE_EMULATOR_HOST where it is set.
+`train` trains on a disk and on the bucket by turns, each time in a new process. For each training it prints the
+seconds, the processor seconds, and the seconds in which the training waited for the store. `sizes` does each stage with
+everything on the bucket, and prints the largest resident memory and the largest size of the temporary folder, in MB.
+Both use STORAGE_EMULATOR_HOST if it is set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TIMED_FIT = str(Path(__file__).with_name("timed_fit.py"))
 
 
 def measured(command: Sequence[str], scratch: Path, **environment: str) -> tuple[float, float, float, float]:
-    """Seconds, processor seconds, peak memory of a process in MB, and the most in `scratch` in MB."""
+    """Seconds, processor seconds, peak memory of a process in MB, and the largest size of `scratch` in MB."""
     began, most = time.perf_counter(), 0
     with subprocess.Popen(
         [sys.executable, *command], stdout=sys.stderr, env=os.environ | {"TMPDIR": str(scratch)} | environment
@@ -44,7 +44,7 @@ def measured(command: Sequence[str], scratch: Path, **environment: str) -> tuple
 
 
 def _bytes_in(folder: Path, pid: int) -> int:
-    """What all files of `folder` take, those of several names once, and those without a name that process `pid` has."""
+    """Bytes of all files in `folder`, each once, and of nameless files there that the process `pid` holds open."""
     sizes = {}
     for place, _, names in os.walk(folder):
         for name in names:
@@ -55,7 +55,7 @@ def _bytes_in(folder: Path, pid: int) -> int:
         with suppress(FileNotFoundError):
             opened = f"/proc/{pid}/fd/{number}"
             if os.readlink(opened).startswith(f"{folder}/"):  # noqa: PTH115
-                status = os.stat(opened)  # noqa: PTH116  of the file, which has no name any more
+                status = os.stat(opened)  # noqa: PTH116  the size of a file that no longer has a name
                 sizes[status.st_ino] = status.st_blocks * 512
     return sum(sizes.values())
 

@@ -1,9 +1,9 @@
 """One worker that times collectives and steps: `python benchmarks/collectives.py DATASET CONFIG N BYTES...`.
 
-It is started, with a TF_CONFIG, by `benchmarks/scaling.py`. All workers time the same, N times over. Before each time
-the first says that it is ready and waits for a line, so that the network between them can be changed. Collectives are
-the training's own (`training.engine.exchange`), chained so that each waits for the one before. A line of JSON a
-measurement: wall time, and processor time of this process. With "-" for CONFIG there are no steps.
+`benchmarks/scaling.py` starts it with a TF_CONFIG. All workers time the same work, N times. Before each time the first
+worker says that it is ready and waits for a line, so that the network between workers can be changed. Collectives are
+the training's own (`training.engine.exchange`), in a chain: each waits for the one before. Each measurement is a line
+of JSON with the wall time, and the processor time of this process. With "-" for CONFIG there are no steps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(dataset: Path, name: str, times: int, sizes: list[int]) -> None:
         works[None] = partial(engine.run, iter(engine.batches()), 1), 1
         bytes_of_step = exchanged(engine)
     for work, _ in works.values():
-        work()  # traces, and lets the workers meet
+        work()  # traces the graph, and brings the workers to one point
     say({"collectives_bytes": bytes_of_step})
     for turn in range(times):
         if cluster is not None and cluster.chief:
@@ -61,11 +61,11 @@ def main(dataset: Path, name: str, times: int, sizes: list[int]) -> None:
             sys.stdin.readline()
         for moved, (work, each) in works.items():
             timed({"turn": turn, "bytes": moved}, work, each)
-    chain(tf.zeros([1]), tf.constant(1))  # all leave together
+    chain(tf.zeros([1]), tf.constant(1))  # all workers continue at the same time
 
 
 def timed(what: dict[str, Any], work: Callable[[], Any], each: int) -> None:
-    """Report the seconds of `work`, which does something `each` times."""
+    """Report the seconds of `work`, which does the measured thing `each` times."""
     work()
     walls, began_cpu = [], time.process_time()
     for _ in range(_TURNS):
@@ -77,7 +77,7 @@ def timed(what: dict[str, Any], work: Callable[[], Any], each: int) -> None:
 
 
 def exchanged(engine: Engine) -> list[int]:
-    """Bytes of each collective of a step: gradients of the phases, the last with losses and statistics."""
+    """Bytes of each collective of a step: the gradients of each phase; the last also carries losses and statistics."""
     networks = [engine.model.networks[phase.network] for phase in engine.model.phases]
     gradients = [4 * sum(int(weight.shape.num_elements()) for weight in net.trainable_variables) for net in networks]
     trained = [engine.model.networks[name] for name in engine.optimizers]

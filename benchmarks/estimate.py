@@ -1,7 +1,7 @@
-"""What the model of time says of published trainings, beside what was published: `python benchmarks/estimate.py`.
+"""Published times of trainings beside those that the model of time predicts: `python benchmarks/estimate.py`.
 
-The published code is modelled as it was: its 20 collectives a step, its batch, its hosts. `--fit` prints what the
-catalogue's rates and latencies are when they are fitted to the figures that calibrate.
+The published code is modelled as it was: its 20 collectives a step, its batch, its hosts. `--fit` prints the
+catalogue's rates and latencies when they are fitted to the figures that calibrate them.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from training.estimate.catalogue import Catalogue, Kind, load_catalogue
 from training.estimate.model import Pace, Work, exchange_seconds, paces, step_seconds
 from training.estimate.work import work_of
 
-_SCALAR = 4.0  # bytes
+_SCALAR = 4.0  # bytes of a number
 
 
 @dataclass(frozen=True)
 class Published:
-    """A published figure: `seconds` of an epoch, or of a step, or the `efficiency` against one device."""
+    """A published figure: `seconds` of an epoch or of a step, or the `efficiency` compared with one device."""
 
     kind: str
     devices: int
@@ -58,19 +58,19 @@ SHOWERS: int = _DOCUMENT["showers"]
 
 @cache
 def our_work() -> Work:
-    """A step of the published networks, as this program carries it out."""
+    """The work of a step of the published networks, as this program does it."""
     return work_of(named_config("3dgan"), REFERENCE_GEOMETRY)
 
 
 def published_work() -> Work:
-    """A step of the published code: the same networks and phases, with its collectives."""
+    """The work of a step of the published code: the same networks and phases, with the published collectives."""
     work = our_work()
-    gradients = (*work.collectives[:-1], work.gradients)  # the last one's without what ours carries beside them
+    gradients = (*work.collectives[:-1], work.gradients)  # our last collective carries more than gradients
     return replace(work, collectives=gradients + (_SCALAR,) * (_DOCUMENT["collectives"] - len(gradients)))
 
 
 def predicted(published: Published, catalogue: Catalogue) -> float:
-    """The same figure by the model."""
+    """The model's prediction of the `published` figure."""
     kind = replace(catalogue.kind[published.kind], devices_a_host=-(-published.devices // published.hosts))
     work = replace(published_work(), batch=published.batch, precision=published.precision)
     pace = paces(work, kind, catalogue)[0][1]
@@ -87,20 +87,20 @@ def steps(published: Published) -> int:
 
 
 def input_rate() -> float:
-    """Showers a second that the published input gave without prefetch, to all workers together."""
+    """Showers a second that the published input delivered without prefetch, to all workers together."""
     (bound,) = (each for each in FIGURES if each.calibrates and not each.prefetch)
     return SHOWERS / bound.seconds
 
 
 def error(published: Published, catalogue: Catalogue) -> float:
-    """Predicted over published, less one."""
+    """The predicted figure over the published one, minus one."""
     return predicted(published, catalogue) / published.figure - 1
 
 
 def fit_v100(catalogue: Catalogue) -> tuple[float, float, float, float]:
-    """TFLOP/s, seconds beside them for each step, alpha between devices of a host, alpha between hosts.
+    """The V100's TFLOP/s, constant seconds of each step, alpha between devices of a host, and alpha between hosts.
 
-    Four figures calibrate these four: the step is linear in them.
+    Four figures calibrate these four numbers: the time of a step is linear in the last three and in 1 / TFLOP/s.
     """
     kind, work = catalogue.kind["v100"], published_work()
     rows, values = [], []
@@ -115,7 +115,7 @@ def fit_v100(catalogue: Catalogue) -> tuple[float, float, float, float]:
 
 
 def fit_rate(published: Published, kind: Kind) -> float:
-    """TFLOP/s of a kind that one figure calibrates, its collectives subtracted."""
+    """TFLOP/s of a kind of device that one figure calibrates, after the time of its collectives is subtracted."""
     here = replace(kind, devices_a_host=-(-published.devices // published.hosts))
     seconds = published.seconds if published.step else published.seconds / steps(published)
     work = replace(published_work(), batch=published.batch)
@@ -124,7 +124,7 @@ def fit_rate(published: Published, kind: Kind) -> float:
 
 
 def by_others(published: Published, catalogue: Catalogue) -> tuple[float, float, float]:
-    """Seconds of a step of one device, least, likely and most, as if its kind had no rate of its own."""
+    """Seconds of a step on one device (least, likely, most), predicted as if its kind had no rate of its own."""
     kind = replace(catalogue.kind[published.kind], rate=[])
     without = replace(catalogue, kind=catalogue.kind | {published.kind: kind})
     work = replace(published_work(), batch=published.batch, precision=published.precision)
@@ -136,7 +136,7 @@ def by_others(published: Published, catalogue: Catalogue) -> tuple[float, float,
 
 
 def table_by_others(catalogue: Catalogue) -> list[str]:
-    """The steps of single devices, and of one core of a TPU, by the rates of the other kinds."""
+    """Lines of a table: steps of single devices, and of one core of a TPU, predicted by the rates of other kinds."""
     lines = ["| training | published | by other kinds | range |", "|---|---|---|---|"]
     for each in rates():
         seconds = each.seconds if each.step else each.seconds / steps(each)
@@ -147,7 +147,7 @@ def table_by_others(catalogue: Catalogue) -> list[str]:
 
 
 def rates() -> list[Published]:
-    """The figures of which each says the rate of a device."""
+    """The figures that each state the rate of one device."""
     return [each for each in FIGURES if each.step or (each.kind.startswith("tpu") and each.hosts == 1)]
 
 
@@ -162,7 +162,7 @@ def table(catalogue: Catalogue) -> list[str]:
 
 
 def summary(catalogue: Catalogue) -> str:
-    """The errors of what was predicted, and of that without trainings that calibrate too, with or without prefetch."""
+    """The errors of all predicted figures, and of those whose training calibrates nothing, with or without prefetch."""
     used = {(each.kind, each.devices, each.hosts, each.batch, each.precision) for each in FIGURES if each.calibrates}
     found = [each for each in FIGURES if not each.calibrates]
     new = [each for each in found if (each.kind, each.devices, each.hosts, each.batch, each.precision) not in used]

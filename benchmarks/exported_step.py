@@ -1,14 +1,14 @@
-"""Writes a training step, or a generation, as StableHLO, for an accelerator on a machine that has no TensorFlow.
+"""Writes a training step, or a generation, as StableHLO, for an accelerator on a machine without TensorFlow.
 
     python benchmarks/exported_step.py --config 3dgan --batch 64 --precision tf32 --output DIR [--compare 3]
     python benchmarks/exported_step.py --model runs/demo/model --batch 1000 --output DIR [--compare 1]
 
-The step is the engine's own, all phases and optimizers, compiled by XLA as on a GPU: networks have the forms of GPUs,
-and lists of hits are its input. `accelerator.py` runs it with JAX, which has the same compiler. With
+The step is the engine's own, with all phases and optimizers. XLA compiles it as on a GPU: networks have the forms for
+GPUs, and the input is lists of hits. `accelerator.py` runs the step with JAX, which has the same compiler. With
 `--compare N` the folder also has what XLA computes here in N calls.
 
-DIR holds program.mlir.gz (StableHLO of arguments, then variables), about.json, and as NumPy arrays the arguments of
-each call, the variables before the first, and what comes out: the result of each call, the variables after the last.
+DIR holds program.mlir.gz (StableHLO of arguments, then variables), about.json, and NumPy arrays: the arguments of each
+call, the variables before the first call, the result of each call, and the variables after the last call.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from training.models import precision
 from training.models.gan import convolutions
 
 _WRITES = {"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"}
-_KEPT_BYTES = 1e8  # variables of more are left out: any numbers do to time calls
+_KEPT_BYTES = 1e8  # larger sets of variables are left out: to time calls, any numbers serve
 Call = Sequence[tf.Tensor]
 
 
 @contextmanager
 def forms(name: str) -> Iterator[None]:
-    """Layers that are made in the block have the forms that they have on GPUs, on TPUs, or the textbook's."""
+    """Layers that are made in the block have the forms called `name`: those for GPUs, for TPUs, or the textbook's."""
     for module in (precision, convolutions):
         module.on_processors = lambda: False  # type: ignore[attr-defined]
         module.on_tpus = lambda: name == "tpu"  # type: ignore[attr-defined]
@@ -61,16 +61,16 @@ def forms(name: str) -> Iterator[None]:
 def stablehlo_of(
     compiled: Any, specs: Sequence[tf.TensorSpec]
 ) -> tuple[bytes, list[tf.Variable], list[int], list[Any]]:
-    """The zipped StableHLO of a function of tensors like `specs`, then of the variables that it reads.
+    """The zipped StableHLO of a function of tensors like `specs`, and then of the variables that it reads.
 
-    The variables; the numbers of those that it changes; shape and type of its result.
+    Also returns these variables, the numbers of the variables that it changes, and shape and type of its result.
     """
     graph = compiled.get_concrete_function(*specs).graph
     handles = {id(each.handle): each for each in graph.variables}
     variables = [handles[id(outer)] for outer, _ in graph.captures]
     written = {op.inputs[0].ref() for op in graph.get_operations() if op.type in _WRITES}
     changed = [number for number, (_, inner) in enumerate(graph.captures) if inner.ref() in written]
-    with warnings.catch_warnings():  # of the name of a device, which variables need
+    with warnings.catch_warnings():  # about the name of a device, which variables need
         warnings.simplefilter("ignore")
         program = compiled.experimental_get_compiler_ir(*specs)(
             stage="stablehlo_serialized", device_name="/device:CPU:0"
@@ -80,7 +80,7 @@ def stablehlo_of(
 
 
 def export(function: Callable[..., tf.Tensor], calls: Sequence[Call], output: Path, *, compared: int) -> None:
-    """Write `function` of the tensors of each of `calls`, and what `compared` of these calls give in turn."""
+    """Write `function` and the tensors of each of `calls`, and the results of the first `compared` calls, in order."""
     specs = [tf.TensorSpec(value.shape, value.dtype) for value in calls[0]]
     compiled = tf.function(function, jit_compile=True, autograph=False)
     program, variables, changed, result = stablehlo_of(compiled, specs)
@@ -159,7 +159,7 @@ def main() -> None:
             preprocess(discover(options.input), dataset, Settings())
         manifest = read_manifest(dataset)
         config = named_config(options.config, batch=options.batch, precision=options.precision)
-        # not compiled by phase, so that the whole step is one program
+        # phases are not compiled one by one, so that the whole step is one program
         with forms(options.forms):
             engine = Engine(config, dataset, manifest, make_strategy("one-device"), compiled=False)
         split = TrainingSplit(dataset, manifest, decode=engine.model.decode, static=True)

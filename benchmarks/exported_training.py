@@ -1,13 +1,13 @@
-"""Whole trainings of the likelihood model on an accelerator of a machine that has no TensorFlow.
+"""Whole trainings of the likelihood model on an accelerator of a machine without TensorFlow.
 
     python benchmarks/exported_training.py write --dataset DATASET --config standard --seeds 1 2 3 --output DIR
     python accelerator_training.py DIR --output RESULTS        (there)
     python benchmarks/exported_training.py models RESULTS/DIR/*.npz --dataset DATASET --output MODELS
 
-`write` leaves in DIR what the accelerator needs: the engine's own step, and the losses of an evaluation without its
-generation, as StableHLO; the weights that each seed begins with; the showers of the train and validation splits as
-lists of hits, whose energies are rounded by 1e-5 of themselves at most, since that is less to copy. `models` makes
-MODELS/SEED of the weights that come back: a model that generates, whose card has no losses and no times.
+`write` writes to DIR what the accelerator needs. These are, as StableHLO, the engine's own step, and the losses of an
+evaluation without its generation; the weights that each seed begins with; and the showers of the train and validation
+splits as lists of hits. Energies of hits are rounded, by at most 1e-5 of their value, so that there is less to copy.
+`models` makes MODELS/SEED of the weights that come back: a model that can generate. Its card has no losses and times.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY
 from training.seen import seen_after, write_seen
 
-_EVALUATED = 32  # showers a call of the losses
+_EVALUATED = 32  # showers in a call of the losses
 _SHOWERS_A_FILE = 4000
-_DROPPED = np.uint32(0x7F)  # bits of an energy
+_DROPPED = np.uint32(0x7F)  # bits of an energy that are rounded away
 
 
 def step_of(engine: Engine, names: Sequence[str]) -> Callable[..., tf.Tensor]:
@@ -60,7 +60,7 @@ def step_of(engine: Engine, names: Sequence[str]) -> Callable[..., tf.Tensor]:
 
 
 def losses_of(engine: Engine, names: Sequence[str]) -> Callable[..., tf.Tensor]:
-    """The losses of a batch of that number, summed over its showers, as an evaluation has them."""
+    """The losses of a batch with this number, summed over its showers, as in an evaluation."""
     model: Any = engine.model
     model.generate = lambda *_: tf.zeros([1])  # losses need no showers
 
@@ -72,7 +72,7 @@ def losses_of(engine: Engine, names: Sequence[str]) -> Callable[..., tf.Tensor]:
 
 
 def write(dataset: Path, config: FitConfig, seeds: Sequence[int], output: Path) -> None:
-    """Leave in `output` what `accelerator_training.py` needs."""
+    """Write to `output` what `accelerator_training.py` needs."""
     manifest = read_manifest(dataset)
     output.mkdir(parents=True)
     with forms("gpu"):
@@ -126,13 +126,13 @@ def _weights(model: Any) -> dict[str, Any]:
 
 
 def _averages(model: Any) -> dict[str, str]:
-    """The names in a state of the weights that are averaged, each with that of its average."""
+    """The names in a state of the weights that are averaged, each with the name of its average."""
     names = {id(weight): name for name, weight in _weights(model).items()}
     return {names[id(variable)]: f"average/{number}" for number, variable in enumerate(averaged(model))}
 
 
 def _ragged(batch: Mapping[str, tf.Tensor]) -> dict[str, Any]:
-    """The hits of all showers one after another, the `length` of each list, and the labels."""
+    """The hits of all showers in one list, the `length` of each shower's part, and the labels."""
     cell, value = batch["cell"].numpy(), batch["value"].numpy()
     hit = cell >= 0
     bits = value[hit].view(np.uint32)
@@ -143,7 +143,7 @@ def _ragged(batch: Mapping[str, tf.Tensor]) -> dict[str, Any]:
 
 
 def models(dataset: Path, config: FitConfig, results: Sequence[Path], output: Path) -> None:
-    """Make the model of each of `results`, SEED.npz: the averages of the weights at the step that was best."""
+    """Make a model of each of `results`, SEED.npz, which hold the averages of the weights at the best step."""
     manifest = read_manifest(dataset)
     engine = Engine(config, dataset, manifest, make_strategy("one-device"))
     state, places = engine.state(), _averages(engine.model)

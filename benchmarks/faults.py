@@ -1,6 +1,6 @@
-"""Showers with faults that a verdict must see: each is planted in the cells, or labels, of Geant4's own showers.
+"""Showers with faults that a verdict must find. Each fault is planted in the cells, or labels, of Geant4's own showers.
 
-`power.py` judges them. FAULTS names each fault, and the criterion that says what is wrong.
+`power.py` judges the showers. FAULTS names each fault, and the criterion that must find it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from validation.measure.voxels import coarse_blocks
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]
 
-# Edges, in cells, of the rings in which a generator that tabulates its density about the axis may err.
+# Edges of the rings, in cells. A generator that tabulates its density about the axis may have errors in rings.
 _RINGS = np.array([0, 0.25, 0.5, 0.75, 1, 1.25, 1.5, 1.75, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8, 10, 12])
 _RESPONSE_SPREAD = 0.0187  # sigma/mean of E_vis/E in the Geant4 sample, all energies together
 
@@ -67,13 +67,13 @@ def smeared_hits(showers: Showers, rng: np.random.Generator) -> Showers:
 
 
 def angle_bias(showers: Showers, _: np.random.Generator) -> Showers:
-    """The shower of theta + 2 degrees sold as one of theta."""
+    """A shower of theta + 2 degrees has the label theta."""
     return replace(showers, theta_rad=showers.theta_rad - np.float32(np.radians(2)))
 
 
 def energy_in_rings(showers: Showers, _: np.random.Generator) -> Showers:
-    """The density of energy 20 % too high and too low by turns, in rings about each shower's axis, at equal energy of
-    each block of cells.
+    """The density of energy is 20 % too high and too low by turns, in rings about each shower's axis. The energy of
+    each block of cells is unchanged.
     """
     factor = np.append(np.resize([1.2, 0.8], len(_RINGS) - 1), 1.0).astype(np.float32)
     shape = showers.cells.shape[1:]
@@ -87,8 +87,8 @@ def energy_in_rings(showers: Showers, _: np.random.Generator) -> Showers:
 
 
 def cells_in_rings(showers: Showers, rng: np.random.Generator) -> Showers:
-    """Of each two rings one holds a fifth fewer cells with energy, by turns the inner and the outer one. Their deposits
-    are in cells of the other ring that were empty, in the same layer: hits and layers hold what they held.
+    """One ring of each pair of rings, by turns the inner and the outer one, has a fifth fewer cells with energy. Their
+    deposits are moved to empty cells of the other ring in the same layer. Deposits and layers' energies are unchanged.
     """
     cells, layer = showers.cells.copy(), np.arange(showers.cells.shape[3])
     for shower, ring in zip(cells, rings_of(cells), strict=True):
@@ -104,7 +104,7 @@ def cells_in_rings(showers: Showers, rng: np.random.Generator) -> Showers:
 
 
 def rings_of(cells: FloatArray) -> Iterator[Rows]:
-    """Of each shower the ring (x, y, layer) that each cell is in, about the line fitted to the shower's energy."""
+    """For each shower, the ring of each cell, (x, y, layer), about the line fitted to the shower's energy."""
     x, y, z = (np.arange(size, dtype=np.float64) + 0.5 for size in cells.shape[1:])
     for shower in cells.astype(np.float64):
         seen = ((shower.sum(axis=k), along) for k, along in ((1, x), (0, y)))
@@ -114,14 +114,14 @@ def rings_of(cells: FloatArray) -> Iterator[Rows]:
 
 
 def _numbered(cells: Rows, place: Rows, rng: np.random.Generator) -> tuple[Rows, Rows]:
-    """`cells` in random order within each place, and numbers that say which place and the how-manieth in it."""
+    """`cells` in random order within each place, and numbers that identify the place and the rank in that order."""
     cells = cells[np.lexsort((rng.random(len(cells)), place[cells]))]
     held = place[cells]
     return cells, held * len(place) + np.arange(len(cells)) - np.searchsorted(held, held)
 
 
 def layers_of_others(showers: Showers, _: np.random.Generator) -> Showers:
-    """Every second layer from the shower of the next angle, with the energy that the layer had."""
+    """Every second layer is from the shower with the next angle, scaled to the energy that the layer had."""
     order = np.argsort(showers.theta_rad)
     mixed = showers.cells[order]
     own = mixed[..., 1::2].sum(axis=(1, 2))
@@ -150,16 +150,16 @@ def every_row(rows: Rows) -> Rows:
 
 
 def a_tenth_twice(rows: Rows) -> Rows:
-    """The first tenth of the showers replaced by the second."""
+    """The first tenth of the showers is replaced by the second tenth."""
     tenth = len(rows) // 10
     return np.concatenate([rows[tenth : 2 * tenth], rows[tenth:]])
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with the candidate: `planted` in its showers, or in which of them it holds (`rows`).
+    """A fault of the candidate: `planted` changes its showers, or `rows` changes which showers it holds.
 
-    `named_by` is the criterion, or hard failure, that says what is wrong.
+    `named_by` is the criterion, or hard failure, that must find the fault.
     """
 
     name: str

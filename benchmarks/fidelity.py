@@ -1,14 +1,14 @@
-"""The quality ladder: how good the model becomes with so many showers and so much training, over several seeds.
+"""How good the model becomes for different numbers of showers and amounts of training, over several seeds.
 
     python benchmarks/fidelity.py --train 'train/*.h5' --test 'test/*.h5' --output runs/fidelity \
         [--showers 1000 4000 10000] [--configs fast standard full] [--seeds 1 2 3 4 5]
 
-For each cell of the ladder and each seed it preprocesses, trains, generates with the labels of the test files, and
-judges under both grades with the training files at hand. Each training's numbers are in `CELL/SEED/row.json`, and what
-stands is not made again, so that it can be stopped. It prints a row a cell: means and the spread (largest less
-smallest) over the seeds. Files of the training and of the test must be of different showers.
+A cell is a number of showers and a config. For each cell and each seed the program preprocesses, trains, generates with
+the labels of the test files, and judges under both grades, with the training files. Each training's numbers are in
+`CELL/SEED/row.json`. What exists is not made again, so the program can be stopped. It prints a row for each cell: means
+and the spread (largest minus smallest) over the seeds. Training and test files must hold different showers.
 
-The last file of --train chooses the epoch, the others are trained on. Times are those of the machine's load.
+The last file of --train chooses the epoch, the others are trained on. Times depend on the load of the machine.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _run(*command: str) -> None:
 
 
 def some_files(paths: list[str], showers: int, geometry: str) -> list[str]:
-    """The first of `paths`, files of `geometry`, that hold `showers` together."""
+    """The first files of `paths`, of this `geometry`, that together hold `showers` showers."""
     chosen: list[str] = []
     events = 0
     for path in paths:
@@ -52,7 +52,7 @@ def some_files(paths: list[str], showers: int, geometry: str) -> list[str]:
 
 
 def one(options: argparse.Namespace, showers: int, config: str, seed: int) -> dict[str, Any]:
-    """Train, generate and judge once; the numbers of the row."""
+    """Train, generate and judge once. Returns the numbers of the row."""
     *train_files, validation_file = options.train
     paths = some_files(train_files, showers, options.geometry)
     name = f"{showers}-{config}"

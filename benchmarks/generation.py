@@ -1,10 +1,11 @@
-"""How fast a trained model makes showers: against Geant4, by the batch, written to HDF5, and in how much memory.
+"""How fast a trained model makes showers: compared with Geant4, by batch size, and into HDF5; and its use of memory.
 
     python benchmarks/generation.py --input 'data/geant4/*.h5' [--model runs/model] [--library FILE] [--onnx] [--quick]
 
-Without --model, the model is of the config `fast` after two steps, whose showers need not take as long as those of a
-trained one. Batches are timed in turn, so that what else the machine does meets all alike; figures are medians. Memory
-is the highest resident size of the whole command `python -m training generate` on a calorimeter of 17 x 17 x 5 cells.
+Without --model, the model is of the config `fast` after two steps; its showers may take another time than those of a
+trained model. Batch sizes are timed by turns, so other work of the machine affects all of them alike; figures are
+medians. Memory is the highest resident size of the whole command `python -m training generate` on a calorimeter of
+17 x 17 x 5 cells.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from training.folder import read_card
 from training.generation import generate
 from training.generator import Generator
 
-_GEANT4 = 1.9  # showers a second of one core: data/geant4/README.md
+_GEANT4 = 1.9  # showers a second on one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)
-_COARSE = (3, 3, 5)  # cells of the sample that make one of the small calorimeter
+_COARSE = (3, 3, 5)  # cells of the sample (x, y, layer) that make a cell of the small calorimeter
 
-# The system's own figure for an ended child would begin with the size of the process that started it.
+# The system's own figure for an ended child process would include the size of the process that started it.
 _TELLING_MEMORY = """
 import sys
 from training.__main__ import main
@@ -64,7 +65,7 @@ def barely_trained(inputs: list[str], folder: Path) -> Path:
 
 
 def coarse(inputs: list[Path], path: Path) -> Path:
-    """Write to `path` the showers of `inputs` with cells joined."""
+    """Write the showers of `inputs` to `path`, with cells joined to larger ones."""
     files = open_all(inputs)
     shape = tuple(n // joined for n, joined in zip(files[0].geometry.shape, _COARSE, strict=True))
     with shower_writer(path, replace(files[0].geometry, shape=shape), {}) as writer:
@@ -75,13 +76,13 @@ def coarse(inputs: list[Path], path: Path) -> Path:
 
 
 def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict[str, list[float]]:
-    """Showers a second by batch, and by the `library` if there is one, of `repeats` passes over at most `showers`."""
+    """Showers a second by batch size, and of the `library` if there is one, in `repeats` passes over <= `showers`."""
     generators = {str(batch): Generator(model, batch) for batch in _BATCHES if batch <= showers}
     if library:
         generators["C++"] = Generator(model, library=library)
     card = next(iter(generators.values())).card
     found: dict[str, list[float]] = {name: [] for name in generators}
-    for repeat in range(repeats + 1):  # the first traces
+    for repeat in range(repeats + 1):  # the first pass traces the graph
         for name, generator in generators.items():
             batch = generator.batch
             count = batch if repeat == 0 else max(showers // batch, 1) * batch
@@ -96,8 +97,8 @@ def rates(model: Path, library: Path | None, showers: int, repeats: int) -> dict
 
 
 def onnx_ms(model: Path, file: Path, repeats: int) -> dict[int, list[float]]:
-    """Milliseconds of one thread that ONNX Runtime takes a shower, by batch, in `repeats` runs after the first."""
-    import onnxruntime  # noqa: PLC0415  which only --onnx needs
+    """Milliseconds a shower of ONNX Runtime on one thread, by batch size, in `repeats` runs after the first."""
+    import onnxruntime  # noqa: PLC0415  only --onnx needs it
 
     export(model, file)
     options = onnxruntime.SessionOptions()
@@ -123,7 +124,7 @@ def onnx_ms(model: Path, file: Path, repeats: int) -> dict[int, list[float]]:
 
 
 def written(model: Path, library: Path | None, inputs: list[Path], output: Path) -> tuple[int, float, float]:
-    """Showers, showers a second from the command's first act to the whole file, and bytes a shower."""
+    """The number of showers, showers a second from the start of the command to the whole file, and bytes a shower."""
     began = time.perf_counter()
     with redirect_stdout(sys.stderr):
         showers = generate(model, Conditions(inputs, Selection()), output, library=library)

@@ -1,13 +1,13 @@
-"""Are the intervals honest? How often those at 95 % hold a truth that is known, on simulated events.
+"""How often intervals at 95 % hold a known truth, on simulated events.
 
     python benchmarks/intervals.py [--trials 1000] [--events 200 1000 3500] [--quick]
 
-Every quantity is of a form with a known truth, and differs between the two sets unless its name says null. Events are
-unpaired, also with a fifth as many candidates; or paired, with partners that share four fifths of their variance; or
-paired with three candidates an event.
-Prints a Markdown table, a column for each number of events: how often an interval holds the truth, and in brackets
-how often all of it lies below and above the truth, and how often there is none. With 1,000 trials a share of 95 % is
-known to 0.7 %.
+The truth of every quantity is known. The quantity differs between the two sets unless its name says null. Events are
+unpaired, with equally many candidates or a fifth as many; or paired, with partners that share four fifths of their
+variance; or paired with three candidates an event.
+Prints a Markdown table with a column for each number of events: how often an interval holds the truth, and in brackets
+how often all of it lies below the truth, how often above, and how often there is no interval. With 1,000 trials a
+share of 95 % is known to 0.7 %.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from validation.statistics.resampling import (
     with_products,
 )
 
-_SHARED = 0.8  # of the variance of partners: what energy and angle explain of the hits
+_SHARED = 0.8  # common share of the variance of partners: energy and angle explain as much of the number of hits
 _SCALE, _OFFSET = 1.05, 0.1  # the candidate's x is 1.05 x + 0.1 times the mean of x, but in the late layer 1.15 x
 _HITS, _HITS_SPREAD = 600.0, 0.3  # Poisson numbers about 600 exp(0.3 z): a skewness of 1; Geant4's sample has none
-_BINS = 16  # what 7,000 showers a side have
-_SLOPE = 0.3  # of the density 1 + slope (2 u - 1) of the candidate, where that of the reference is 1: S = 0.0075
-_ENTRIES = 20  # of an event whose entries follow one of two densities, 1 - or + slope (2 u - 1)
-_CORRELATIONS = ((0.6, 0.5), (0.95, 0.93))  # of the reference and of the candidate
+_BINS = 16  # as many as 7,000 showers a side have
+_SLOPE = 0.3  # the candidate's density is 1 + slope (2 u - 1), the reference's density is 1: S = 0.0075
+_ENTRIES = 20  # entries of an event, which follow one of two densities, 1 - or + slope (2 u - 1)
+_CORRELATIONS = ((0.6, 0.5), (0.95, 0.93))  # pairs: of the reference, of the candidate
 _REACHED, _REACHED_SPREAD = 0.02, 1.2  # share of events that reach a late layer; spread of their energies' logarithms
-_COLUMNS = 16  # of normal numbers an event, what `features` uses
+_COLUMNS = 16  # normal numbers of an event that `features` uses
 _PAIRINGS = {  # showers of the candidate for each event, and their number over that of the events
     "unpaired": (0, 1.0), "unpaired, a fifth as many candidates": (0, 0.2),
     "paired": (1, 1.0), "paired, 3 an event": (3, 3.0),
@@ -86,7 +86,7 @@ LAWS = {
 
 @dataclass(frozen=True)
 class Quantity:
-    """What is estimated, and the truth."""
+    """A quantity that is estimated, and its truth."""
 
     name: str
     truth: float
@@ -94,7 +94,7 @@ class Quantity:
 
 
 def quantities() -> list[Quantity]:
-    """Everything that is looked at, in the order of the table."""
+    """All quantities, in the order of the table."""
     found = []
     for name, law in LAWS.items():
         mean, sigma = (law.scale + law.offset) * law.mean, law.scale * law.sigma
@@ -123,7 +123,7 @@ def _first(statistic: Callable[..., Array]) -> Callable[[Resampled], Estimate]:
 
 
 def normals(rng: np.random.Generator, events: int, pairing: tuple[int, float], columns: int) -> tuple[Array, Array]:
-    """Standard normal numbers of both sets, (n, columns) and (m, columns), partners correlated."""
+    """Standard normal numbers of both sets, (n, columns) and (m, columns); partners are correlated."""
     per_event, candidates = pairing[0], round(events * pairing[1])
     mine, theirs = rng.standard_normal((events, columns)), rng.standard_normal((candidates, columns))
     if not per_event:
@@ -172,9 +172,9 @@ def _one_hot(u: Array) -> Array:
 
 
 def coverage(chosen: Sequence[Quantity], *, events: int, pairing: tuple[int, float], trials: int) -> Array:
-    """How often, of `trials`, an interval holds the truth, lies below it, lies above it, and is none, (quantities, 4).
+    """How often in `trials` an interval holds the truth, lies below it, lies above it, or is missing, (quantities, 4).
 
-    One that is none excludes nothing, and counts as one that holds the truth too.
+    A missing interval excludes nothing, so it also counts as an interval that holds the truth.
     """
     counts = np.zeros((len(chosen), 4))
     for trial in range(trials):

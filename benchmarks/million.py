@@ -1,11 +1,11 @@
-"""What a million showers cost at each step: seconds, processor seconds and peak memory, by the size of the dataset.
+"""The cost of a million showers at each step: seconds, processor seconds and peak memory, by the size of the dataset.
 
     nice -n 19 python benchmarks/million.py --input 'data/geant4/*.h5' --folder runs/million \\
         --showers 10000 100000 1000000
 
-The showers are altered ones of `--input` (`altered.py`), stored without byte shuffle. Files of 5,000 are added to
-FOLDER/showers until there are enough. The folder stays, 13 GB for a million. Steps that would take hours at full size
-are done on a part, which the table states.
+The showers are altered showers of `--input` (`altered.py`), stored without byte shuffle. Files of 5,000 are added to
+FOLDER/showers until there are enough. The folder is kept; it has 13 GB for a million showers. Steps that would take
+hours at full size are done on a part of the showers, which the table states.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from preprocessing.events import digests_in
 
 _WORKERS = 2
 _STEPS = 200  # of training, after the first
-_EVALUATED = 2_000  # showers
-_LIKE = 1  # files whose test split is generated
+_EVALUATED = 2_000  # showers of the evaluation
+_LIKE = 1  # number of files whose test split is generated
 _LOOK_SECONDS = 0.5
 
 
 def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
-    """Do `function` in a fresh process: cells of the table, with what it told. Linux only.
+    """Run `function` in a new process. Returns cells of the table, with what the function returned. Linux only.
 
-    Seconds; processor seconds; peak resident memory of the process, and of the largest that it started. Those are
-    looked at many times, and what they do after the last look before their end is missed.
+    The cells are seconds; processor seconds; the peak resident memory of the process, and of the largest process that
+    it started. Started processes are sampled many times; what they do after the last sample is missed.
     """
     context = multiprocessing.get_context("spawn")
     here, there = context.Pipe(duplex=False)
@@ -58,7 +58,7 @@ def spent(function: Callable[..., dict[str, Any]], *arguments: Any) -> str:
     of_others: dict[int, float] = {}
     while not here.poll(_LOOK_SECONDS):
         for other in psutil.Process(process.pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess, OSError, IndexError):  # it has ended, or is ending
+            with suppress(psutil.NoSuchProcess, OSError, IndexError):  # the process has ended, or is ending
                 peaks[other.pid] = _peak_mib(other.pid)
                 times = other.cpu_times()
                 of_others[other.pid] = times.user + times.system
@@ -82,7 +82,7 @@ def _told(pipe: Any, function: Callable[..., dict[str, Any]], arguments: Sequenc
 
 
 class Clock:
-    """Processor seconds of this process since it was last asked: another's work beside it counts little."""
+    """Processor seconds of this process since the last call. Work of other processes hardly changes them."""
 
     def __init__(self) -> None:
         self._last = time.process_time()
@@ -109,7 +109,7 @@ def preprocessed(paths: list[Path], dataset: Path) -> dict[str, Any]:
 
 
 def checks(dataset: Path) -> dict[str, Any]:
-    """Seconds of what every training does before it begins."""
+    """The seconds of the work that every training does before it begins."""
     clock, found = Clock(), {}
     manifest = read_manifest(dataset)
     found["manifest s"] = clock()
@@ -124,7 +124,7 @@ def checks(dataset: Path) -> dict[str, Any]:
 
 
 def trained(dataset: Path) -> dict[str, Any]:
-    """Seconds until the first step of a training, of the steps after it, and of the evaluation of a part."""
+    """Seconds until the first step of a training, of the steps after it, and of the evaluation of some showers."""
     from training.configs import DEFAULT, named_config  # noqa: PLC0415
     from training.engine.step import Engine  # noqa: PLC0415
     from training.engine.strategies import make_strategy  # noqa: PLC0415
@@ -161,7 +161,7 @@ def _peak_mib(process: int | str = "self") -> float:
 
 
 def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
-    """Seconds of what a generation does before it begins."""
+    """The seconds of the work that a generation does before it begins."""
     from training.asked.conditions import Conditions  # noqa: PLC0415
 
     clock, found = Clock(), {}
@@ -177,7 +177,7 @@ def barely_trained(dataset: Path, model: Path) -> None:
 
 
 def generated(paths: list[Path], dataset: Path, model: Path, output: Path) -> dict[str, Any]:
-    """The test split of `paths`, made by a model of a few steps, which need not take as long as a good one."""
+    """Generate the test split of `paths` by a model of a few steps, which may take another time than a good model."""
     from training.__main__ import main as training  # noqa: PLC0415
 
     clock = Clock()

@@ -1,10 +1,10 @@
 """A network of several hosts on one machine, with the delay and the rate of a real one. Linux, root.
 
-Each host is a network namespace with one TUN device. A thread, the switch, carries packets between them: a packet
-leaves at the rate of its sender's link, after those before it, and arrives the delay later. The kernel's own emulator
-of delay, netem, is not in every kernel: `tc qdisc add dev lo root netem delay 1ms` then says "Specified qdisc kind is
-unknown". The switch costs processor time and some 0.1 ms a packet: compare with the network `UNSHAPED`, which goes
-through it too.
+Each host is a network namespace with one TUN device. A thread, the switch, carries packets between the hosts: a packet
+leaves at the rate of its sender's link, after the packets before it, and arrives after the delay. The kernel's own
+emulator of delay, netem, is not in every kernel: `tc qdisc add dev lo root netem delay 1ms` then says "Specified qdisc
+kind is unknown". The switch costs processor time and about 0.1 ms a packet: compare with the network `UNSHAPED`, which
+also goes through the switch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from dataclasses import dataclass
 
 _TUNSETIFF, _IFF_TUN_NO_PI = 0x400454CA, 0x1001  # of <linux/if_tun.h>
 _PR_SET_TIMERSLACK = 29  # of <linux/prctl.h>
-_AT_ONCE = 32  # packets read from one device before the others have their turn
+_AT_ONCE = 32  # packets that are read from one device before the next device has its turn
 
 
 @dataclass(frozen=True)
 class Network:
-    """Every link's one-way delay in seconds and rate in bytes/s."""
+    """The one-way delay in seconds and the rate in bytes/s of every link."""
 
     name: str
     delay_s: float = 0.0
@@ -50,7 +50,7 @@ NETWORKS = (
 
 
 class Switch:
-    """The hosts' addresses, and the `network` that they see, which may be changed at any time."""
+    """The hosts' addresses, and the `network` between the hosts, which may be changed at any time."""
 
     def __init__(self, namespaces: Sequence[str], devices: Sequence[int]) -> None:
         self.namespaces, self._devices = namespaces, devices
@@ -64,7 +64,7 @@ class Switch:
         return f"10.77.0.{host + 1}"
 
     def command(self, host: int, command: Sequence[str]) -> list[str]:
-        """`command` as it runs on a host."""
+        """The command line that runs `command` on a host."""
         return ["ip", "netns", "exec", self.namespaces[host], *command]
 
     def round_trip_s(self) -> float:
@@ -84,7 +84,7 @@ class Switch:
     def _carry(self) -> None:
         ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds by which this thread may wake late
         number = itertools.count()
-        waiting: list[tuple[float, int, int, bytes]] = []  # when it arrives, order, where, what
+        waiting: list[tuple[float, int, int, bytes]] = []  # time of arrival, order, host, packet
         free = [0.0] * len(self._devices)  # when each host's link has sent all it was given
         while not self._ended.is_set():
             patience = max(0.0, waiting[0][0] - time.monotonic()) if waiting else 0.1
@@ -137,7 +137,7 @@ print(statistics.median(times))
 
 @contextmanager
 def hosts(count: int, *, mtu: int = 9000) -> Iterator[Switch]:
-    """`count` hosts joined by a switch, which are gone after the block, with all processes that run on them."""
+    """`count` hosts that a switch joins. After the block they are gone, with all processes that run on them."""
     names = [f"calopipe-{os.getpid()}-{host}" for host in range(count)]
     devices: list[int] = []
     try:
@@ -166,7 +166,7 @@ def hosts(count: int, *, mtu: int = 9000) -> Iterator[Switch]:
 
 
 def _ip(*arguments: str, check: bool = True) -> str:
-    """What the command `ip` says."""
+    """Run the command `ip`, and return its output."""
     done = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)  # noqa: S607  of the system
     if check and done.returncode:
         raise SystemExit(f"ip {' '.join(arguments)}: {done.stderr.strip()}; run as root")

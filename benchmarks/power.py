@@ -1,12 +1,12 @@
-"""Does the verdict have power? How often it accepts independent Monte Carlo, and rejects showers with a planted fault.
+"""The power of the verdict: how often it accepts independent Monte Carlo, and rejects showers with a planted fault.
 
     python benchmarks/power.py --input 'data/geant4/*.h5' [--splits 20] [--events 3500 7000] [--cache DIR] [--quick]
     python benchmarks/power.py --input 'DIR/*.h5' --geometry FILE.toml --only independent [--events 2000]
 
-Each fault is planted once in the cells, or labels, of all showers. A split then deals the showers anew between the
-two sets, so that no shower is in both: the reference is left as it is, the candidate has the fault. The answer is the
-verdict's own, with its criteria and hard failures. Prints a Markdown table. The faults are made for the sample's
-calorimeter; independent Monte Carlo may be of any.
+Each fault is planted once in the cells, or labels, of all showers. A split then divides the showers anew between the
+two sets; no shower is in both. The reference is left as it is, and the candidate has the fault. The answer is that of
+the verdict, with its criteria and hard failures. Prints a Markdown table. The faults are made for the sample's
+calorimeter; independent Monte Carlo may be of any calorimeter.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from validation.measure.observables import SCALARS, Observables, observe
 from validation.measure.sets import Measured, Table
 from validation.statistics.binning import Binning
 
-_SHOWN = 4  # of the criteria of a row, those that answered most often
+_SHOWN = 4  # criteria in a row: those that gave the answer most often
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The observables of showers and the digests of their cells, a row a shower, and the calorimeter."""
+    """The observables of showers and the digests of their cells, a row for each shower, and the calorimeter."""
 
     observables: Observables
     geometry: Geometry
@@ -53,13 +53,13 @@ class Sample:
         return len(self.digests)
 
     def measured(self, rows: Rows) -> Measured:
-        """The showers `rows` as a pass over their files would leave them."""
+        """The showers `rows` in the form that a pass over their files gives."""
         return Measured(Table([self.observables[rows]]), self.digests[rows], 0, "", ())
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """One verdict, and which criteria and hard failures gave which answer."""
+    """One verdict, and the answers of its criteria and hard failures."""
 
     verdict: str
     failed: frozenset[str]
@@ -67,9 +67,9 @@ class Outcome:
 
 
 def sample_of(paths: Sequence[Path], geometry: str, planted: Planted, cache: Path | None) -> Sample:
-    """The showers of `paths` with the fault `planted`, measured; kept in, or taken from, the folder `cache`.
+    """The measured showers of `paths` with the fault `planted`. They are stored in the folder `cache`, or read from it.
 
-    A fault of another text, other files and other observables are measured anew.
+    If the source of the fault, the files or the observables have changed, the showers are measured anew.
     """
     measures = [*SCALARS], [*SPECTRUM_EDGES]
     files = open_all(paths, Selection(geometry=geometry))
@@ -95,7 +95,7 @@ def sample_of(paths: Sequence[Path], geometry: str, planted: Planted, cache: Pat
 
 
 def outcome(judged: Judgement) -> Outcome:
-    # of layers the kind alone: "Mean energy, layer 3" counts as "Mean energy"
+    # without the number of the layer: "Mean energy, layer 3" counts as "Mean energy"
     answers = [(each.verdict, each.measurement.name.partition(", layer")[0]) for each in judged.criteria]
     hard = [failure["name"] for failure in judged.hard_failures]
     return Outcome(
@@ -107,7 +107,7 @@ def outcome(judged: Judgement) -> Outcome:
 
 def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events: int, splits: int) -> Iterator[Outcome]:
     """The verdicts of `splits` splits of the showers into two sets of `events`, the second with the fault."""
-    # Labels outside the reference's range would be an error of the input: the fault is to be found in the rest.
+    # Labels outside the reference's range would be an input error, so only showers within the range are taken.
     inside = faulty.observables.theta_rad >= sound.observables.theta_rad.min()
     for split in range(splits):
         order = np.random.default_rng(split).permutation(len(sound))
@@ -120,7 +120,7 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
 
 
 def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:
-    """A line of Markdown. Of the criteria, those that failed; where none did, those that were undecided."""
+    """A line of Markdown, with the criteria that failed or, if no criterion failed, those that were undecided."""
     verdicts = Counter(each.verdict for each in found)
     failed = Counter(name for each in found for name in each.failed)
     undecided = Counter(name for each in found for name in each.undecided)

@@ -1,4 +1,4 @@
-"""What preprocessing costs beside what it could cost, and how it gains by workers. Prints one table.
+"""How fast preprocessing is compared with its limit, and how much faster with workers. Prints one table.
 
     python benchmarks/preprocess.py
     python benchmarks/preprocess.py --input 'data/*.h5' --only limit workers
@@ -8,9 +8,9 @@
     workers  two processes against one
     dask     a Dask cluster of one and two workers against the same; on --showers altered ones (`altered.py`)
 
-Rates are of the steady state. For `python -m preprocessing` that is the time between the first receipts, one a worker,
-and the last; for the loop, all after its first piece. So start-up and imports are in none of them; they are printed
-beside the rate.
+Rates are of the steady state. For `python -m preprocessing` this is the time between the first receipts, one for each
+worker, and the last; for the loop, the time after its first piece. So rates do not include start-up and imports, which
+are printed beside them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-_BLOCK = 100  # showers read at a time: 26 MB, which h5py reads fastest
+_BLOCK = 100  # showers that are read at a time: 26 MB, which h5py reads fastest
 
-Form = Callable[[], tuple[float, str]]  # gives a rate in showers/s, and a remark
+Form = Callable[[], tuple[float, str]]  # returns a rate in showers/s, and a remark
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What is measured on, where, and how often."""
+    """The input files, the folder for output, and the number of repeats."""
 
     files: list[Path]
     scratch: Path
@@ -66,7 +66,7 @@ class Bench:
     showers: int
 
     def rates(self, forms: Mapping[str, Form]) -> dict[str, float]:
-        """The median rate of each form; they take turns, so that what slows the machine slows all."""
+        """The median rate of each form. Forms take turns, so other work of the machine slows all of them."""
         runs = [{name: form() for name, form in forms.items()} for _ in range(self.repeats)]
         rates = {name: median(run[name][0] for run in runs) for name in forms}
         for name in forms:
@@ -89,7 +89,7 @@ def written(folder: Path) -> dict[str, bytes]:
 
 
 def ours(files: Sequence[Path], output: Path, workers: int = 1, options: Sequence[str] = ()) -> tuple[float, str]:
-    """The rate of `python -m preprocessing` from nothing; `options` give it so many workers in another way."""
+    """The rate of `python -m preprocessing` into a new folder; `options` may set the workers instead of `--workers`."""
     shutil.rmtree(output, ignore_errors=True)
     command = [sys.executable, "-m", "preprocessing", "--input", *map(str, files), "--output", str(output)]
     began = time.time()
@@ -104,7 +104,7 @@ def ours(files: Sequence[Path], output: Path, workers: int = 1, options: Sequenc
 
 
 def plain(files: Sequence[Path], output: Path) -> tuple[float, str]:
-    """The limit's rate. It converts with the same functions, or its bytes would be others."""
+    """The rate of the loop that sets the limit. It converts by the same functions, so that it writes the same bytes."""
     shutil.rmtree(output, ignore_errors=True)
     (output / SHARDS).mkdir(parents=True)
     settings = Settings()
@@ -143,7 +143,7 @@ def _write_plainly(plan: Plan, settings: Settings, geometry: Geometry, output: P
 
 
 def uncompressed(bench: Bench) -> list[Path]:
-    """Copies of the input whose datasets are stored in one piece, as they are in memory."""
+    """Copies of the input whose datasets are stored in one piece, without compression."""
     folder = bench.scratch / "uncompressed"
     folder.mkdir(exist_ok=True)
     copies = [folder / path.name for path in bench.files]
@@ -152,7 +152,7 @@ def uncompressed(bench: Bench) -> list[Path]:
             to.attrs.update(file.attrs)
             for name, values in file.items():
                 to[name] = values[()]
-    os.sync()  # or the runs that follow would wait for the disk
+    os.sync()  # otherwise the next runs would wait for the disk
     return copies
 
 

@@ -1,16 +1,16 @@
-"""What several workers cost and gain: collectives and their model, emulated networks, scaling, parts of an epoch.
+"""Cost and gain of several workers: collectives and their model, emulated networks, scaling, parts of an epoch.
 
     python benchmarks/scaling.py [collectives networks training epoch] [--input 'data/geant4/*.h5'] [--quick]
 
 The model of an all-reduce of S bytes over n workers in a ring (Rabenseifner; Thakur, Rabenseifner and Gropp 2005,
 doi 10.1177/1094342005051521): T = 2(n - 1) alpha + 2(n - 1)/n S/B.
 
-`collectives` measures it over loopback, with the operation that training uses, and fits alpha and B. `networks` does so
-between namespaces with the delay and rate of real networks, for single collectives and for steps of the training
-(root). `training` runs the command with 1, 2 and 4 replicas, at the same batch a replica (weak) and at the same global
-batch (strong). `epoch` takes the whole command apart. All replicas share the cores of this machine and have one thread
-each, so compute does not scale here; processor time says what a replica costs. Times of collectives and of steps with
-them are the least of 15 turns, since other work on the machine only adds; medians are beside them.
+`collectives` measures T over loopback, with the operation that training uses, and fits alpha and B. `networks` measures
+T between namespaces with the delay and rate of real networks, for single collectives and for steps of the training
+(needs root). `training` runs the command with 1, 2 and 4 replicas, at the same batch a replica (weak) and at the same
+global batch (strong). `epoch` measures the parts of the whole command. All replicas share the cores of this machine and
+have one thread each, so computing does not scale here; processor time is the cost of a replica. Times of collectives
+and of steps with them are the least of 15 turns, since other work on the machine only adds; medians are beside them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from preprocessing.showers.manifest import Settings
 from training.nodes.workers import Cluster
 
 _SIZES = (4, 16_384, 262_144, 1_048_576, 4_194_304, 16_777_216)
-_SIZES_ON_NETWORKS = (4, 65_536, 1_048_576, 5_809_796)  # the last: all weights of the 3DGAN, in float32
+_SIZES_ON_NETWORKS = (4, 65_536, 1_048_576, 5_809_796)  # bytes; the last is all weights of the 3DGAN, in float32
 _ONE_THREAD = {"TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "2", "OMP_NUM_THREADS": "1"}
 Measured = list[dict[str, Any]]
 
@@ -58,7 +58,7 @@ def _loopback(workers: int) -> tuple[str, ...]:
 def team(
     workers: int, program: Sequence[str], switch: Switch | None = None, **environment: str
 ) -> Iterator[list[subprocess.Popen[str]]]:
-    """Workers of a `program`, on loopback or on the hosts of `switch`; those that still run after the block die."""
+    """Workers of a `program`, on loopback or on the hosts of `switch`. Workers that run after the block are killed."""
     addresses = tuple(f"{switch.address(worker)}:4000" for worker in range(workers)) if switch else _loopback(workers)
     processes: list[subprocess.Popen[str]] = []
     try:
@@ -84,7 +84,7 @@ def team(
 
 
 def finish(processes: Sequence[subprocess.Popen[str]]) -> None:
-    """Wait for the good ends of `processes`; SystemExit with the last words of one that failed."""
+    """Wait for `processes` to end. If a process fails: SystemExit with the end of its output."""
     for process in processes:
         _, errors = process.communicate()
         if process.returncode:
@@ -94,9 +94,9 @@ def finish(processes: Sequence[subprocess.Popen[str]]) -> None:
 def measure(
     dataset: Path, config: str, workers: int, sizes: Sequence[int], networks: Sequence[Network] = ()
 ) -> tuple[Measured, list[int]]:
-    """What benchmarks/collectives.py reports, and the bytes of each collective of a step.
+    """The measurements of benchmarks/collectives.py, and the bytes of each collective of a step.
 
-    Wall time is that of the first worker, processor time the mean of all.
+    Wall time is that of the first worker, processor time the mean over all workers.
     """
     program = Path(__file__).with_name("collectives.py")
     given = [str(program), str(dataset), config, str(len(networks) or 1), *map(str, sizes)]
@@ -125,12 +125,12 @@ def measure(
 
 
 def predicted_s(workers: int, size: float, alpha: float, rate: float) -> float:
-    """The model's seconds of an all-reduce of `size` bytes."""
+    """The model's prediction in seconds for an all-reduce of `size` bytes."""
     return 2 * (workers - 1) * alpha + 2 * (workers - 1) / workers * size / rate
 
 
 def fitted(workers: int, seconds: dict[int, float]) -> tuple[float, float]:
-    """alpha in seconds and B in bytes/s from the `seconds` of all-reduces by size: least squares of relative errors."""
+    """alpha in seconds and B in bytes/s, fitted to the `seconds` of all-reduces by size by least relative squares."""
     sizes, times = np.array(list(seconds)), np.array(list(seconds.values()))
     columns = np.stack([np.full(len(sizes), 2.0 * (workers - 1)), 2 * (workers - 1) / workers * sizes], 1)
     (alpha, inverse), *_ = np.linalg.lstsq(columns / times[:, None], np.ones(len(sizes)), rcond=None)
@@ -154,7 +154,7 @@ def collectives(dataset: Path, *, quick: bool) -> None:
 
 
 def networks(dataset: Path, *, quick: bool) -> None:
-    """Single collectives and steps: what the network adds to what the unshaped one takes, against the model."""
+    """Single collectives and steps: the time that each network adds to that of `UNSHAPED`, compared with the model."""
     with hosts(2) as switch:
         for network in NETWORKS:
             switch.network = network
@@ -191,7 +191,7 @@ _DEVICES = (
 
 
 def trained(program: Sequence[str], workers: int, output: Path) -> tuple[float, float]:
-    """Train in so many processes: images a second that the first says, and processor seconds of all."""
+    """Train in `workers` processes. Returns the first one's images a second, and the processor seconds of all."""
     before = os.times()
     with team(workers, [*program, "--output", str(output)]) as processes:
         finish(processes)
@@ -202,9 +202,9 @@ def trained(program: Sequence[str], workers: int, output: Path) -> tuple[float, 
 
 
 def training(dataset: Path, *, quick: bool) -> None:
-    """Weak and strong scaling of both approaches; the processor time of a step is that of long less short trainings."""
+    """Weak and strong scaling of both approaches. The processor time of a step is from long minus short trainings."""
     short, long = (5, 10) if quick else (10, 200)
-    cases = [("weak, strong", "one device", 1, 16)]  # the last: showers a replica
+    cases = [("weak, strong", "one device", 1, 16)]  # the last number: showers a replica
     for replicas in (2,) if quick else (2, 4):
         for scaling, batch in (("weak", 16), ("strong", 16 // replicas)):
             cases += [(scaling, way, replicas, batch) for way in ("mirrored", "processes")]
@@ -225,7 +225,7 @@ def training(dataset: Path, *, quick: bool) -> None:
 
 
 def epoch(dataset: Path, *, quick: bool) -> None:
-    """Where the time of a whole `fast` goes, as far as the first worker sees it."""
+    """The parts of the time of a whole training with the config `fast`, as the first worker measures them."""
     steps = 20 if quick else 200
     parts = ("start", "first", "steps", "checkpoint", "evaluation", "between", "end")
     print(f"\n{steps} steps of fast\n\n| replicas | {' | '.join(f'{part}, s (share)' for part in parts)} |")
@@ -256,7 +256,7 @@ def main() -> None:
     chosen = options.studies or list(studies)
     if unknown := set(chosen) - set(studies):
         command.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(studies)}")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and workers are cleared away
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that hosts and workers are removed
     with tempfile.TemporaryDirectory(prefix="calopipe-benchmark-") as place:
         preprocess(discover(options.input), Path(place) / "ds", Settings())
         for name, study in studies.items():

@@ -1,10 +1,10 @@
 """`python -m training` with a clock on its parts: `CLOCK=FILE python benchmarks/timed_fit.py fit ...`.
 
-Of the first worker. FILE gets one JSON object, of seconds: `start` from the start of the process to the first call of
-steps, less the look at the model before it; that `first` call, which traces the graph; the `steps` after it;
-`checkpoint`, as far as training waits for it; `evaluation`; what else is `between` steps; and `end`, which writes the
-model. On a bucket also what the training `waited` for it, which is in none of the others; `end` is then what follows
-the last transfer. Also the number of `calls` of steps.
+FILE gets one JSON object with seconds of the first worker. `start`: from the start of the process to the first call of
+steps, without the evaluation before it; `first`: that call, which traces the graph; `steps`: the later calls;
+`checkpoint`: as far as training waits for it; `evaluation`; `between`: all other time between steps; `end`: writes the
+model. For a bucket also `waited`: the time that the training waited for the store, which is in no other entry; `end`
+is then the time after the last transfer. `calls` is the number of calls of steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.nodes.workers import Cluster
 from training.run.evaluation import Evaluator
 from training.run.loop import Loop
 
-_STARTED_TICKS = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): after the boot
+_STARTED_TICKS = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): since the boot
 _began = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + _STARTED_TICKS / os.sysconf("SC_CLK_TCK")
 _seconds: defaultdict[str, float] = defaultdict(float)
 _times: Counter[str] = Counter()
@@ -34,9 +34,9 @@ _start: list[float] = []
 
 
 def _clocked(kind: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """`function`, whose seconds count as `kind`, and not as that of a function that called it.
+    """`function`, whose seconds count as `kind`, and not as the kind of a function that called it.
 
-    What other threads do, such as the upload of a checkpoint, goes on beside the training and is not counted.
+    Work of other threads, such as the upload of a checkpoint, is done beside the training and is not counted.
     """
 
     def clocked(*arguments: Any, **named: Any) -> Any:

@@ -1,1 +1,1 @@
-"""What every stage speaks: errors, files and stores, progress, and the shower."""
+"""What every stage uses: errors, files and stores, progress, and the shower."""

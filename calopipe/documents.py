@@ -1,4 +1,4 @@
-"""JSON documents that say what they are, and what is made once for a request: kind, version, request, is it there."""
+"""JSON documents that state their kind, their version and the request that they were made for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from calopipe.errors import InputError
 from calopipe.progress import say
 from calopipe.storage import Location
 
-_GENERATOR = '<meta name="generator" content="calopipe">'  # in all pages, but those of earlier versions
+_GENERATOR = '<meta name="generator" content="calopipe">'  # in all pages; earlier versions did not write it
 
 
 class DocumentError(InputError):
@@ -21,7 +21,7 @@ class DocumentError(InputError):
 
 
 def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any]:
-    """Read a JSON document of this version and of one of these kinds. DocumentError."""
+    """Read a JSON document of this version and of one of these kinds. DocumentError: it is missing, or another."""
     kind = kinds[0]
     try:
         document = json.loads(path.read_text())
@@ -40,10 +40,10 @@ def read_json(path: Location, *kinds: str, schema_version: int) -> dict[str, Any
 
 
 def require_own(path: Location, *kinds: str, page: Location | None = None) -> None:
-    """Raise InputError if another program's file is at `path`, which would be replaced: no document of these `kinds`.
+    """Raise InputError if the file at `path`, which would be replaced, is another program's: not of these `kinds`.
 
-    The version does not count. Nor may the `page` beside it be of another program. Beside a document of these kinds it
-    is calopipe's; alone it must say so.
+    The version does not count. The `page` beside `path` counts only where no file is at `path`: it must then state that
+    calopipe made it.
     """
     found = path if path.is_file() or page is None else page
     if not found.is_file():
@@ -72,7 +72,7 @@ class Form:
         return read_json(path, self.kind, schema_version=self.version)
 
     def write(self, path: Location, content: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the document of this content to `path`, atomically; the document."""
+        """Write the document of this content to `path`, atomically. Returns the document."""
         document = self.of(content)
         storage.write_json(path, document)
         return document
@@ -87,10 +87,10 @@ class Form:
 
 
 def stands(what: str, place: Location, told: str = "") -> None:
-    """Say that `what` a command is asked for is at `place` already."""
+    """Print that `what`, which a command was asked for, is at `place` already."""
     say(f"{what}: {place}{told and f', {told}'}; nothing to do")
 
 
 def finite(value: float) -> float | None:
-    """`value` for JSON, which has no infinity and no NaN."""
+    """`value` for JSON: None for infinity and NaN, which JSON does not have."""
     return float(value) if math.isfinite(value) else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 BAD_INPUT_EXIT_CODE = 2
 
-# Errors of the operating system that are no defect of the program, and what to do about them.
+# Errors of the operating system that are not caused by a defect of the program, and what to do about each.
 _REFUSALS = {
     errno.ENOSPC: "the disk is full; free some space and run again, finished work is kept",
     errno.EDQUOT: "the disk quota is used up; free some space and run again, finished work is kept",
@@ -41,7 +41,7 @@ def require_seed(seed: int) -> None:
 
 
 def require_least(what: str, value: int, least: int) -> None:
-    """Raise InputError unless `value`, which the option or setting `what` has, is at least `least`."""
+    """Raise InputError unless `value`, the value of the option or setting `what`, is at least `least`."""
     if value < least:
         raise InputError(f"{what} is {value}, expected at least {least}")
 

@@ -1,4 +1,4 @@
-"""Objects of Google Cloud Storage as paths: the part of `pathlib.Path` that the stages use, and transfers.
+"""Objects of Google Cloud Storage as paths, with the methods of `pathlib.Path` that the stages use, and transfers.
 
 Only `calopipe.storage`, `calopipe.mirror` and `calopipe.lock` use this module. Credentials are those of the
 environment (Application Default Credentials); STORAGE_EMULATOR_HOST names an emulator instead.
@@ -31,18 +31,18 @@ from calopipe.errors import InputError
 
 SCHEME = "gs://"
 
-_RETRY_SECONDS = 120.0  # for which a failed request is repeated, with growing pauses
+_RETRY_SECONDS = 120.0  # how long a failed request is repeated, with growing pauses
 _UPLOAD_CHUNK = 8 << 20  # bytes; an upload whose connection is cut resumes at a multiple of it
-_READ_BYTES = 4 << 20  # of one request of a reader; HDF5 asks for less, in several places
+_READ_BYTES = 4 << 20  # bytes of one request of a reader; HDF5 asks for fewer bytes, in several places
 _TRANSFERS = 8  # downloads at the same time
-# What a browser shows rather than stores, by the end of the name.
+# Types of content, by the end of the name, that let a browser show a file instead of storing it.
 _SHOWN = {
     ".html": "text/html; charset=utf-8", ".json": "application/json", ".jsonl": "text/plain; charset=utf-8",
     ".log": "text/plain; charset=utf-8", ".png": "image/png",
 }  # fmt: skip
 _WILD = re.compile(r"[*?\[]")
-# Else a thread of the client asks for the bucket's metadata, for its traces alone. Where that fails it draws pauses
-# from Python's `random`, while a training draws its first weights.
+# Without this, a thread of the client asks for the bucket's metadata, only for its traces. If the request fails, the
+# thread draws pauses from Python's `random` while a training draws its first weights from it.
 os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
 
 
@@ -86,7 +86,7 @@ class GcsPath:
             return bool(_blob(self).exists(retry=_retry()))
 
     def stat(self) -> SimpleNamespace:
-        """`st_size` in bytes, `st_mtime` in s, and `generation`, another one at every change. FileNotFoundError."""
+        """`st_size` in bytes, `st_mtime` in s, and `generation`, which every change replaces. FileNotFoundError."""
         with _store_errors(self):
             blob = _blob(self)
             blob.reload(retry=_retry())
@@ -98,7 +98,7 @@ class GcsPath:
 
     @contextmanager
     def open(self, mode: Literal["rb"]) -> Iterator[io.BufferedReader[Any]]:  # noqa: ARG002  as of `pathlib.Path`
-        """A reader of the object as it is now. FileNotFoundError, when it is closed: replaced in the meantime."""
+        """A reader of the object as it is now. FileNotFoundError at its end: the object was replaced meanwhile."""
         source = _Reader(self)
         with io.BufferedReader(source, _READ_BYTES) as reader:
             try:
@@ -109,7 +109,7 @@ class GcsPath:
                     try:
                         raise error
                     finally:
-                        del error  # it would keep the reader alive, which crashes HDF5
+                        del error  # the error would keep the reader alive, which crashes HDF5
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
@@ -130,12 +130,12 @@ class GcsPath:
             blob.upload_from_filename(str(file), content_type=self._kind, retry=_retry())
 
     def write(self, text: str, *, generation: int | None = None, once: bool = False) -> int:
-        """Atomically put `text` here, in place of this `generation`; 0 if nothing may be there. The new generation.
+        """Atomically put `text` here, in place of this `generation`: 0 if nothing may be there. Returns the new one.
 
-        FileExistsError: another generation is there. It may be this process's own, where the answer to a first try was
-        lost; of several processes that write at the same time one succeeds. A failed request is not repeated if it is
-        to be sent `once`. Then no number is drawn from Python's `random`, and other threads may count on its numbers:
-        the client draws a boundary for each upload of known size, and a pause for each request that it may repeat.
+        FileExistsError: another generation is there. It may be this process's own, if the answer to a first try was
+        lost. If several processes write at the same time, one succeeds. With `once`, a failed request is not repeated,
+        and no number is drawn from Python's `random`, so other threads can rely on its sequence. Otherwise the client
+        draws a boundary for each upload of known size, and a pause for each request that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
             blob = _blob(self)
@@ -151,18 +151,18 @@ class GcsPath:
 
 
 def objects(folder: GcsPath, begin: str = "") -> dict[str, int]:
-    """Size in bytes of every object under `folder`, by its name relative to it, sorted; of names that so `begin`."""
+    """Bytes of each object under `folder` whose name begins with `begin`, by name relative to `folder`, sorted."""
     prefix = f"{folder.key}/" if folder.key else ""
     with _store_errors(folder, missing_ok=True):
         blobs = _client().list_blobs(
             folder.bucket, prefix=prefix + begin, fields="items(name,size),nextPageToken", retry=_retry()
         )
-        # consoles and mounted buckets mark folders by empty objects whose names end so
+        # consoles and mounted buckets mark folders by empty objects whose names end with a slash
         return {blob.name.removeprefix(prefix): blob.size for blob in blobs if not blob.name.endswith("/")}
 
 
 def matching(folder: GcsPath, pattern: str) -> list[str]:
-    """The names, relative to `folder`, of its objects that `pattern` fits: no wildcard but `**` passes a slash."""
+    """The names, relative to `folder`, of its objects that match `pattern`: only `**` matches a slash."""
     begin = _WILD.split(pattern)[0]
     return [name for name in objects(folder, begin) if _matches(name.split("/"), pattern.split("/"))]
 
@@ -176,7 +176,7 @@ def _matches(name: Sequence[str], pattern: Sequence[str]) -> bool:
 
 
 def download(files: Mapping[GcsPath, Path]) -> None:
-    """Download objects of one bucket to local files, whose folders are made, several at a time."""
+    """Download objects of one bucket to local files, several at a time. Missing folders are made."""
     if not files:
         return
     for file in files.values():
@@ -191,10 +191,10 @@ def download(files: Mapping[GcsPath, Path]) -> None:
 
 
 class _Reader(io.RawIOBase):
-    """Random access to one generation of an object: a read is a request.
+    """Random access to one generation of an object: each read is a request.
 
-    A read that fails gives zeros and leaves its error in `error`, which `GcsPath.open` raises at its end: HDF5 crashes
-    the process if a read raises, or gives less than it asked for.
+    HDF5 crashes the process if a read raises, or returns less than HDF5 asked for. So a read that fails returns zeros
+    and stores its error in `error`. `GcsPath.open` raises that error at its end.
     """
 
     error: Exception | None = None
@@ -249,15 +249,15 @@ def _client() -> storage.Client:
 
 @lru_cache(maxsize=1)
 def _client_of(process: int) -> storage.Client:  # noqa: ARG001  a process that forks must not share its connections
-    # A project is needed to make buckets only.
+    # A project is needed only to make buckets.
     return storage.Client(project=os.environ.get("GOOGLE_CLOUD_PROJECT", "none"))
 
 
 @contextmanager
 def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
-    """The store's errors as those of `pathlib`, or as InputError.
+    """Raise the store's errors as errors of `pathlib`, or as InputError.
 
-    Where a missing object is no error (`missing_ok`), the bucket is what was not found.
+    With `missing_ok` a missing object is no error: "not found" then means the bucket.
     """
     try:
         yield
@@ -285,7 +285,7 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
 
 
 def _reason(error: BaseException) -> str:
-    """What the store says of an error, after a colon; empty where it says nothing."""
+    """The store's own message about an error, after a colon; empty if there is none."""
     try:
         return f": {error.response.json()['error']['message']}"  # type: ignore[attr-defined]
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -1,6 +1,6 @@
-"""Grades: how far from Monte Carlo a model may be. Validation judges by one, a registry keeps to one.
+"""Grades: how far from Monte Carlo a model may be. A validation judges by one grade; a registry always uses the same.
 
-Those of showers lie in `grades/`, those of another field in a folder of its name.
+Grades of showers lie in `grades/`, grades of another field in a subfolder with the name of the field.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _GRADES = Path(__file__).parent / "grades"
 
 
 class _Tolerances(dict[str, float]):
-    """By key. One that no grade has is an InputError: a criterion was added, and its tolerance was not."""
+    """Tolerances by key. InputError for an unknown key: a criterion was added without its tolerance."""
 
     def __missing__(self, key: str) -> float:
         raise InputError(f"{_GRADES}: no grade has tolerance.{key}, which a criterion needs; add it to each")
@@ -28,7 +28,7 @@ class _Tolerances(dict[str, float]):
 class Grade:
     """How far from Monte Carlo a candidate may be: an absolute tolerance for each of `tolerances`.
 
-    An infinite one leaves its criteria out.
+    An infinite tolerance leaves its criteria out.
     """
 
     name: str
@@ -43,12 +43,12 @@ def built_in_grades(field: str = "") -> list[str]:
 
 
 def tolerances(field: str = "") -> list[str]:
-    """The keys that every grade has, one or more criteria each: those of the built-in ones."""
+    """The keys of the built-in grades, which every grade must have. A key is for one or more criteria."""
     return list(tomllib.loads((_GRADES / field / "precision.toml").read_text())["tolerance"])
 
 
 def load_grade(name_or_path: str, field: str = "") -> Grade:
-    """The grade of that name, or the one in the TOML file at that path."""
+    """The built-in grade of this name, or the grade in the TOML file at this path."""
     built_in = name_or_path in built_in_grades(field)
     path = _GRADES / field / f"{name_or_path}.toml" if built_in else location(name_or_path)
     try:

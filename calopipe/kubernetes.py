@@ -49,7 +49,7 @@ class Kubernetes:
 
 
 def connect(retries: urllib3.Retry | bool) -> Kubernetes:
-    """The API server of kubectl's current context or, in a pod without such a configuration, of the pod's cluster."""
+    """The API server of kubectl's current context, or of the pod's cluster in a pod that has no kubectl config."""
     from kubernetes import client, config  # noqa: PLC0415
 
     settings = client.Configuration()
@@ -74,7 +74,7 @@ def connect(retries: urllib3.Retry | bool) -> Kubernetes:
 
 @contextmanager
 def refusals(doing: str, namespace: str, grant: str) -> Iterator[None]:
-    """Turn what the API refuses inside into an InputError; `grant` says how to get a right that is missing."""
+    """Turn a refusal by the API within the block into an InputError; `grant` says how to get a missing right."""
     from kubernetes.client import ApiException  # noqa: PLC0415
 
     try:
@@ -87,7 +87,7 @@ def refusals(doing: str, namespace: str, grant: str) -> Iterator[None]:
 
 
 def refusal(error: ApiException, doing: str, namespace: str, grant: str) -> InputError:
-    """The reason of an answer that asking again would not change, and what to do about it."""
+    """The reason of a refusal that a repeated request would not change, and what to do about it."""
     here, said = f"cannot {doing} in namespace {namespace}", status(error).get("message", error.reason)
     if error.status == 401:
         return InputError(f"{here}: Kubernetes does not accept these credentials (401); log in again")
@@ -97,7 +97,7 @@ def refusal(error: ApiException, doing: str, namespace: str, grant: str) -> Inpu
 
 
 def status(error: ApiException) -> Json:
-    """The Kubernetes Status that came with an error; empty where there is none."""
+    """The Kubernetes Status that came with an error; empty if there is none."""
     try:
         body = json.loads(error.body)
     except (TypeError, ValueError):
@@ -111,15 +111,15 @@ def container_state(pod: V1Pod, container: str) -> V1ContainerState | None:
 
 
 def unscheduled(pod: V1Pod) -> str:
-    """Why no node takes `pod`; empty if one did."""
+    """Why no node takes `pod`; empty if a node took it."""
     conditions = pod.status.conditions or ()
     return next((fact.message for fact in conditions if fact.type == "PodScheduled" and fact.status == "False"), "")
 
 
 def reason(pod: V1Pod, container: str) -> str:
-    """Why `pod` ended or waits, in one line: the container's own message first, which is where a step writes its error.
+    """Why `pod` ended or waits, in one line. The container's own message comes first: a step writes its error there.
 
-    A container that was killed, or never started, knows less than the pod, whose message names the node's reason.
+    For a container that was killed, or never started, the pod's message says more: it names the node's reason.
     """
     state = container_state(pod, container)
     ended, waits = (state.terminated, state.waiting) if state else (None, None)

@@ -1,7 +1,7 @@
 """Labels that showers may have beside energy and polar angle: the azimuth of the incident particle, and its kind.
 
-A particle of polar angle theta and azimuth phi moves along (sin theta sin phi, cos theta, sin theta cos phi): along x,
-y and into the depth. So it moves in the plane of y and depth where there is no phi, which is 0.
+A particle of polar angle theta and azimuth phi moves along (sin theta sin phi, cos theta, sin theta cos phi) in x, y
+and depth. Where a file has no phi, phi is 0: the particle moves in the plane of y and depth.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import numpy.typing as npt
 PHI, PARTICLE = "phi_rad", "particle"
 DATASETS = {PHI: "phi", PARTICLE: "pdg"}  # the datasets of HDF5 files
 
-# By name of the label, one number a shower each, (N,): float32 rad above -pi/2 and below pi/2, and int32 codes of the
+# Arrays (N,) by the name of the label: azimuths in float32, above -pi/2 and below pi/2 rad, and int32 codes of the
 # Particle Data Group ("Monte Carlo particle numbering scheme"). A label that the showers do not have is left out.
 MoreLabels = Mapping[str, npt.NDArray[Any]]
-AllLabels = Mapping[str, npt.NDArray[Any]]  # and beside them `energy_gev` and `theta_rad`, float32
+AllLabels = Mapping[str, npt.NDArray[Any]]  # the same, with `energy_gev` and `theta_rad`, float32
 
 
 def taken(more: MoreLabels, index: Any) -> dict[str, npt.NDArray[Any]]:
@@ -29,7 +29,7 @@ def taken(more: MoreLabels, index: Any) -> dict[str, npt.NDArray[Any]]:
 
 @dataclass(frozen=True)
 class LabelRange:
-    """Which of these labels showers have, and within what: the least and the largest azimuth; all kinds, rising."""
+    """The labels that showers have, and their values: the least and the largest azimuth; all kinds, in rising order."""
 
     phi_rad: tuple[float, float] | None = None
     particle: tuple[int, ...] = ()
@@ -41,7 +41,7 @@ class LabelRange:
 
     @classmethod
     def joined(cls, parts: Iterable[LabelRange]) -> LabelRange:
-        """That of all showers of the `parts`."""
+        """The range of all showers of the `parts`."""
         listed = list(parts)
         ends = [end for labels in listed for end in labels.phi_rad or ()]
         kinds = {kind for labels in listed for kind in labels.particle}
@@ -49,15 +49,15 @@ class LabelRange:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> LabelRange:
-        """What `to_json` gave, among other things."""
+        """The range that `to_json` wrote; the `document` may hold other entries too."""
         return cls(**{name: tuple(document[name]) for name in DATASETS if name in document})
 
     def to_json(self) -> dict[str, list[Any]]:
-        """By name of the label, of those that there are."""
+        """The values by the name of the label; labels that the showers do not have are left out."""
         return {name: list(values) for name in DATASETS if (values := getattr(self, name))}
 
     def difference(self, other: LabelRange) -> tuple[str, str] | None:
-        """The labels and kinds here and those in `other`, in words, where they are not the same; else None."""
+        """The labels and kinds here and in `other`, in words; None if they are the same."""
         if (self.names, self.particle) == (other.names, other.particle):
             return None
         here, there = (
@@ -68,7 +68,7 @@ class LabelRange:
 
     @property
     def vary(self) -> bool:
-        """Whether showers of one energy and polar angle differ by them."""
+        """Whether these labels differ among showers of one energy and polar angle."""
         return self.phi_rad is not None or len(self.particle) > 1
 
     @property

@@ -1,7 +1,7 @@
-"""One run at a time in a folder: a lock that ends with the process that holds it, however that ends.
+"""One run at a time in a folder: a lock that ends with the process that holds it, however the process ends.
 
-In a file system the kernel frees the lock. On gs:// it is a lease: an object that its owner writes anew every few
-seconds. One that nobody has written for longer is taken over.
+In a file system the kernel frees the lock. On gs:// the lock is a lease: an object that its owner writes anew every few
+seconds. Another process takes over a lease that nobody has written for longer.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ logger = logging.getLogger(__name__)
 
 _FILE = "logs/.lock"
 _RENEWED_S, _LEASED_S = 10.0, 30.0  # how often a lease is written, and how long it holds after that
-_UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # what network file systems without locks say
-_LOOK_S = 1.0  # between two looks at the lease of another
+_UNKNOWN = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP}  # errors of network file systems without locks
+_LOOK_S = 1.0  # between two looks at another process's lease
 
 
 class TakenError(InputError):
-    """Another process writes there."""
+    """Another process writes to the output."""
 
 
 @contextmanager
 def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
-    """Keep other runs out of `output` until the block ends. TakenError: one is there.
+    """Keep other runs out of `output` until the block ends. TakenError: another run is there.
 
-    Where the owner of a lease on gs:// was killed, the first 30 s are spent waiting for it.
+    If the owner of a lease on gs:// was killed, this waits 30 s until the lease expires.
     """
     with _locked(output, output / file) if isinstance(output, Path) else _leased(output, output / file):
         yield
 
 
 def writer(output: Path | GcsPath) -> str:
-    """The process that runs in `output` now; empty without one, and where the file system knows no locks."""
+    """The process that runs in `output` now; empty if there is none, or if the file system has no locks."""
     path = output / _FILE
     with suppress(FileNotFoundError):
         if not isinstance(path, Path):
@@ -55,7 +55,7 @@ def writer(output: Path | GcsPath) -> str:
             return holder if time.time() - written < _LEASED_S else ""
         with path.open() as lock:
             try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # ends as the file is closed
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # the lock ends when the file is closed
             except BlockingIOError:
                 return _holder(lock.read())
             except OSError as error:
@@ -78,7 +78,7 @@ def _locked(output: Path, path: Path) -> Iterator[None]:
                 if error.errno not in _UNKNOWN:
                     raise
                 logger.warning("%s: this file system knows no locks; see that no other run writes there", output)
-            if not _is_at(lock, path):  # removed by its owner, since it was opened here
+            if not _is_at(lock, path):  # its owner removed the file after it was opened here
                 continue
             lock.truncate(0)
             lock.write(_this_process())
@@ -115,25 +115,25 @@ def _leased(output: GcsPath, lease: GcsPath) -> Iterator[None]:
     finally:
         ended.set()
         thread.join()
-        with suppress(InputError, FileExistsError):  # it ends by itself
+        with suppress(InputError, FileExistsError):  # the lease expires by itself
             lease.unlink(missing_ok=True, generation=generation)
 
 
 def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int:
-    """The generation of `lease` now that it is written anew. Ends this process where another has taken it over."""
+    """Write `lease` anew. Returns its new generation. If another process has taken it over, this process ends."""
     with suppress(FileExistsError):
         return lease.write(text, generation=generation, once=True)
     current, holder = 0, "another process, which has ended"
     with suppress(FileNotFoundError):
         current, holder = int(lease.stat().generation), lease.read_text()
-    if holder != text:  # else the answer to a first try was lost
+    if holder != text:  # if they are equal, the answer to a first try was lost
         print(f"error: {_refusal(output, holder)}", file=sys.stderr, flush=True)
         os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
     return current
 
 
 def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
-    """The generation of `lease` as it is this process's, with this `text`. InputError: another renews it."""
+    """Take `lease`, with this `text`. Returns its generation. TakenError: another process renews it."""
     seen, since = 0, 0.0
     while True:
         expired = seen > 0 and time.monotonic() - since > _LEASED_S
@@ -143,7 +143,7 @@ def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
             pass
         try:
             current, holder = int(lease.stat().generation), lease.read_text()
-        except FileNotFoundError:  # given back in this moment
+        except FileNotFoundError:  # the owner has just removed it
             seen = 0
         else:
             if holder == text:  # the answer to a first try was lost

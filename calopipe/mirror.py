@@ -1,8 +1,8 @@
 """A folder on gs:// that is worked on in a folder on disk, its mirror.
 
-What was there is fetched first. What is then written by `calopipe.storage` is in the bucket when the call returns, one
-file after the other. So the bucket goes through the states of the folder on disk: a process that is killed leaves it as
-if it had been killed on a disk. Code that works in a folder on disk need not know of it.
+The files of the bucket are fetched first. A file that `calopipe.storage` then writes is in the bucket when the call
+returns. So the bucket goes through the same states as the folder on disk, also if the process is killed. Code that
+works in a folder on disk need not know of the mirror.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 PARTIAL = ".partial"  # ends the name of a file that is being written
 
-_LISTINGS = 3  # tries to fetch a folder in which another process removes files
-_KIND = "run-"  # of folders among the temporary files
+_LISTINGS = 3  # tries to fetch a folder while another process removes files in it
+_KIND = "run-"  # begins the names of this module's folders among the temporary files
 
 
 def _own_temporary() -> Path:
-    """A folder among the temporary files of this host that this user's processes, and no others, use."""
+    """A folder among the temporary files of this host that only this user's processes use."""
     private = Path(tempfile.gettempdir()) / f"calopipe-{os.getuid()}"
     private.mkdir(mode=0o700, exist_ok=True)
     if private.lstat().st_uid != os.getuid():
@@ -42,11 +42,11 @@ def _own_temporary() -> Path:
 
 @contextmanager
 def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterator[Path]:
-    """The folder `place` on disk: itself, or a mirror of it in TMPDIR that is removed at the end.
+    """The folder `place` on disk: `place` itself, or a mirror of it in TMPDIR that is removed at the end.
 
-    A mirror begins with the files whose names, relative to the folder, match `names`: no wildcard but `**` passes a
-    slash. Where the block `writes`, all its changes are in the bucket when it ends, also by an error. InputError,
-    before any work: there is no such bucket, or it may not be used.
+    A mirror begins with the files whose names, relative to the folder, match `names`: only `**` matches a slash. If
+    the block `writes`, all its changes are in the bucket when it ends, also by an error. InputError, before any work:
+    there is no such bucket, or it may not be used.
     """
     if isinstance(place, Path):
         yield place
@@ -80,7 +80,7 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
 
 @contextmanager
 def mirrored_file(file: Path | GcsPath, *, writes: bool = True) -> Iterator[Path]:
-    """The path of `file`, or of a folder, on disk; its parts, which lie beside it, belong to it."""
+    """The path on disk of `file`, which may be a folder. Its parts, in a folder beside it, are mirrored too."""
     if isinstance(file, Path):
         yield file
         return
@@ -89,25 +89,25 @@ def mirrored_file(file: Path | GcsPath, *, writes: bool = True) -> Iterator[Path
 
 
 def changed(path: Path) -> None:
-    """Let the bucket follow: the file `path` has been written, if it is in a mirror."""
+    """Upload the file `path`, which has been written, if it is in a mirror."""
     if mirror := _mirror_of(path):
         mirror.put(path)
 
 
 def removed(path: Path) -> None:
-    """Let the bucket follow: the file `path` has been removed, if it was in a mirror."""
+    """Remove the file `path`, which has been removed on disk, from the bucket too, if it was in a mirror."""
     if mirror := _mirror_of(path):
         mirror.remove(path)
 
 
 def refresh(path: Path) -> None:
-    """Fetch again what the mirror that holds `path` began with: what other processes have written is there then."""
+    """Fetch again the files that the mirror of `path` began with, as other processes may have written them since."""
     if mirror := _mirror_of(path):
         mirror.refresh()
 
 
 def address(path: Path) -> str:
-    """Where `path` is for other processes: in the bucket if it is in a mirror."""
+    """The address of `path` for other processes: in the bucket if `path` is in a mirror."""
     mirror = _mirror_of(path)
     return str(mirror.place / path.relative_to(mirror.folder).as_posix()).removesuffix("/.") if mirror else str(path)
 
@@ -126,7 +126,7 @@ class _Mirror:
         self.place, self._names = place, names
         self.folder = scratch / "files" / (place.name or place.bucket)
         self.folder.mkdir(parents=True)
-        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files as the bucket has them
+        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files that the bucket holds
         self._fetched = set[str]()
         self._turn = threading.Lock()
         self._failure: Exception | None = None
@@ -139,7 +139,7 @@ class _Mirror:
             try:
                 gcs.download({self.place / name: self.folder / name for name in there})
                 break
-            except FileNotFoundError:  # removed since it was listed
+            except FileNotFoundError:  # removed after it was listed
                 if attempt == _LISTINGS - 1:
                     raise
         for name in self._fetched - there:
@@ -163,7 +163,7 @@ class _Mirror:
 
     @contextmanager
     def _turn_to_change(self) -> Iterator[None]:
-        """One change at a time, of all threads; after one that failed none, as what comes after it may name it."""
+        """Let one thread change the bucket at a time, and none after a failure: a later file may name the lost one."""
         with self._turn:
             if self._failure is not None:
                 raise self._failure
@@ -177,9 +177,9 @@ class _Mirror:
         return path.relative_to(self.folder).as_posix()
 
     def end(self) -> None:
-        """Upload what `changed` was not told of, in the order of its change.
+        """Upload the files that `changed` was not told of, in the order of their changes.
 
-        Only what `removed` was told of is removed: what else is gone may have been cleaned away from the disk.
+        No file is removed from the bucket: a file that is gone may have been cleaned away from the disk.
         """
         now = [path for path in self.folder.rglob("*") if path.is_file() and not path.name.endswith(PARTIAL)]
         for path in sorted(now, key=lambda path: path.stat().st_mtime_ns):
@@ -200,13 +200,13 @@ def _state(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def own_scratch() -> Iterator[Path]:
-    """A temporary folder of this process; those of processes that were killed are removed."""
+    """A temporary folder of this process. Folders of processes that were killed are removed first."""
     private = _own_temporary()
     with ExitStack() as stack:
         with (private / "run.turn").open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
             for other in private.glob(f"{_KIND}*"):
-                with suppress(OSError), (other / "lock").open() as lock:  # held as long as its process lives
+                with suppress(OSError), (other / "lock").open() as lock:  # held as long as the folder's process lives
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(other, ignore_errors=True)
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=private, prefix=_KIND)))

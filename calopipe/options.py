@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
-# Of each kind of field, by its annotation: the type of a value, and what stands for it in a help.
+# By the annotation of a field: the type of its value, and the word for the value in the help.
 _KINDS: Mapping[str, tuple[type, str]] = {
     "int": (int, "N"),
     "float": (float, "X"),
@@ -34,8 +34,9 @@ def setting(
     """A field of a dataclass that is an option of the command line, with its `help`.
 
     A value must be one of the names in `known`, or a number of at least `least` and under `below`, where these are
-    given. A field without a `default` must be given a value. The option is called `flag`, or as the field is; `metavar`
-    stands for its value. That of a list or a table is given once for each of its elements, which `each` makes of text.
+    given. A field without a `default` must be given a value. The name of the option is `flag`, or the field's name.
+    `metavar` stands for the value in the help. The option of a list or a table is given once for each element; `each`
+    converts the text of an element.
     """
     form = {"metavar": metavar, "flag": flag, "each": each}
     metadata = {"help": help, "known": known, "least": least, "below": below, **form}
@@ -50,12 +51,12 @@ def settings_of(kind: Any) -> list[Field[Any]]:
 
 
 def type_of(field: Field[Any]) -> type:
-    """int, float, str, bool, tuple or dict."""
+    """The type of the field's value: int, float, str, bool, tuple or dict."""
     return _kind(field)[0]
 
 
 def default_of(field: Field[Any]) -> Any:
-    """Its value, in JSON's kinds, where none is given; None where it needs one."""
+    """The field's default, in types of JSON (a list for a tuple); None if the field must be given a value."""
     if field.default_factory is not MISSING:
         return field.default_factory()
     if field.default is MISSING:
@@ -64,12 +65,12 @@ def default_of(field: Field[Any]) -> Any:
 
 
 def option(name: str, value: Any = True) -> str:
-    """The option of the command line that sets the field `name`, of a flag that is on or off to this `value`."""
+    """The option of the command line that sets the field `name`: `--no-NAME` if `value` is False, else `--NAME`."""
     return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
 
 
 def told(field: Field[Any], default: Any = None) -> str:
-    """The help of a parameter, which is a sentence, as that of an option; with its `default`, or that of the field."""
+    """The help of a parameter, a sentence, in the form of an option's help, with `default` or the field's default."""
     text, default = field.metadata["help"], default or default_of(field)
     text = text[0].lower() + (text if text.endswith("...") else text.removesuffix("."))[1:].replace("%", "%%")
     if field.metadata["flag"]:
@@ -82,7 +83,7 @@ def add_settings(
     settings: Iterable[Field[Any]],
     told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"].replace("%", "%%"),
 ) -> None:
-    """An option for each of `settings`, with the help that `told` gives; what is not given is None."""
+    """Add an option for each of `settings`, with the help that `told` gives; an option that is not given is None."""
     for setting in settings:
         kind, metavar = _kind(setting)
         form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or metavar, "type": kind}
@@ -95,7 +96,7 @@ def add_settings(
 
 
 def given(kind: Any, options: Any) -> dict[str, Any]:
-    """The values that the command line's `options` have for the settings of `kind`; those not given are left out."""
+    """The values of the settings of `kind` in the command line's `options`; options not given are left out."""
     values = {setting.name: getattr(options, setting.name, None) for setting in settings_of(kind)}
     return {name: value for name, value in values.items() if value is not None}
 
@@ -113,14 +114,14 @@ def check_settings(config: Any) -> None:
 
 
 def _kind(field: Field[Any]) -> tuple[type, str]:
-    text = field.type.__name__ if isinstance(field.type, type) else str(field.type)  # text, where they are postponed
+    text = field.type.__name__ if isinstance(field.type, type) else str(field.type)  # text if annotations are postponed
     if text not in _KINDS:
         raise InputError(f"{option(field.name)} is of the type {text}, expected one of: {', '.join(_KINDS)}")
     return _KINDS[text]
 
 
 class _Store(argparse.Action):
-    """Store what an option is given; one of several values (`nargs="+"`) that comes again adds to the first."""
+    """Store the value of an option. If an option of several values (`nargs="+"`) is repeated, the values add up."""
 
     def __call__(self, _parser: object, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
         earlier = getattr(namespace, self.dest)
@@ -131,8 +132,8 @@ class _Store(argparse.Action):
 class CommandParser(argparse.ArgumentParser):
     """An argument parser that reports bad arguments in one line, like all bad input.
 
-    Options are not abbreviated, and those of several values may come again. Examples, which are the epilog, are printed
-    as they are.
+    Options are not abbreviated. An option of several values may be repeated. The epilog, which holds examples, is
+    printed as it is.
     """
 
     def __init__(self, **named: Any) -> None:
@@ -143,7 +144,7 @@ class CommandParser(argparse.ArgumentParser):
         self.register("action", None, _Store)
 
     def refuse(self, options: argparse.Namespace, names: Collection[str], reason: str) -> None:
-        """Raise InputError, with the `reason`, where one of the options of these `names` is given."""
+        """Raise InputError, with the `reason`, if one of the options of these `names` is given."""
         for action in self._actions:
             if action.dest in names and getattr(options, action.dest) != action.default:
                 raise InputError(f"{action.option_strings[0]} {reason}; leave it out")

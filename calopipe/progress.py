@@ -1,7 +1,7 @@
 """What a command prints for its user: messages, and progress as a bar on a terminal and as lines elsewhere.
 
-Where another process shows a command's output to the user, VIEWED is set in the environment. Messages and progress then
-begin with a mark, so that this process can tell them from what libraries print.
+If another process shows a command's output to the user, VIEWED is set in the environment. Messages and progress then
+begin with a mark, by which that process can tell them from the output of libraries.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 VIEWED = "CALOPIPE_VIEWED"  # the seconds between two lines of progress
 SAID, GOING = "\x02", "\x05"  # marks of a message, and of a line of progress
-_LOG_SECONDS = 10.0  # between two lines where there is no terminal
-# The rate is always in units a second; tqdm would print seconds a unit where one takes longer.
+_LOG_SECONDS = 10.0  # between two lines if there is no terminal
+# The rate is always in units a second; tqdm would print seconds a unit if a unit takes longer than a second.
 _FIGURES = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
 
 
@@ -29,9 +29,9 @@ def say(text: str) -> None:
 
 
 def progress_bar(description: str, total: int, unit: str, done: int = 0, note: str = "") -> tqdm[NoReturn]:
-    """A progress bar on standard error, towards `total` of `unit`; `done` are finished at its start.
+    """A progress bar on standard error, towards `total` units; `done` units are finished when the bar starts.
 
-    `note` says what is done before the first of them.
+    `note` says what is done before the first unit.
     """
     from tqdm import tqdm  # noqa: PLC0415  commands that have nothing to do need not wait for it
 
@@ -51,7 +51,7 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0, note: s
 
 
 class _Lines:
-    """Standard error where it is no terminal: each state of a bar is a line, without carriage returns."""
+    """Standard error that is not a terminal: each state of a bar is a line, without carriage returns."""
 
     def write(self, text: str) -> None:
         if line := text.strip():
@@ -64,7 +64,7 @@ class _Lines:
 def _write_line(stream: TextIO, mark: str, text: str) -> None:
     """Write the line in one piece, so that output of other threads comes before or after it.
 
-    A process that shows the output may be gone, after Ctrl-C; what it showed goes on, and saves.
+    The process that shows the output may have ended after Ctrl-C. This command then goes on without output, and saves.
     """
     viewed = VIEWED in os.environ
     with suppress(*(BrokenPipeError,) * viewed):

@@ -27,7 +27,7 @@ Location: TypeAlias = "Path | GcsPath"
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_THREADS = 8  # for small reads, which wait for a network rather than for a processor; Google's client keeps 10 ways
+_THREADS = 8  # for small reads, which wait for a network, not for a processor; Google's client keeps 10 connections
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://|gs:", re.IGNORECASE)
 _TICK_SECONDS = 2.0  # the coarsest clock of file systems in use
 _ORPHAN_SECONDS = 3600.0  # a file that is being written is touched more often than this
@@ -50,7 +50,7 @@ def location(text: str) -> Location:
 
 
 def expand(patterns: Sequence[str]) -> list[Location]:
-    """The files that `patterns` (paths or globs) name, sorted, each once. InputError: a pattern names none."""
+    """The files that `patterns` (paths or globs) name, sorted, each once. InputError: a pattern names no file."""
     locations: dict[str, Location] = {}
     for pattern in patterns:
         files = _expand_local(pattern) if isinstance(location(pattern), Path) else _expand_gcs(pattern)
@@ -104,7 +104,7 @@ def listing(folder: Location) -> dict[str, int]:
 
 
 def at_once(work: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-    """`work` of each of `items`, in order, done in threads: for work that waits for files rather than computes."""
+    """The results of `work` on each of `items`, in order, by threads: for work that waits for files."""
     with ThreadPoolExecutor(_THREADS) as threads:
         return list(threads.map(work, items))
 
@@ -115,13 +115,16 @@ def sha256_of_file(path: Location) -> str:
 
 
 def stamp(path: Location) -> tuple[int, int]:
-    """Size in bytes, and time of the last change in ns or generation: a file that has changed has another stamp."""
+    """The stamp of a file: its size in bytes, and the time of its last change in ns (on gs://, its generation).
+
+    A file that has changed has another stamp.
+    """
     status = path.stat()
     return status.st_size, getattr(status, "generation", None) or status.st_mtime_ns
 
 
 def require_unchanged(path: Location, stamp_before: tuple[int, int]) -> None:
-    """Raise InputError if `path` is gone, or its stamp is another than before."""
+    """Raise InputError if `path` is gone, or if its stamp is no longer `stamp_before`."""
     try:
         changed = stamp(path) != stamp_before
     except FileNotFoundError:
@@ -131,7 +134,7 @@ def require_unchanged(path: Location, stamp_before: tuple[int, int]) -> None:
 
 
 def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
-    """Whether a change of `path` after the time `since` must change its `stamp`: file systems' clocks are coarse."""
+    """Whether any change of `path` after the time `since` would change its `stamp`: file systems have coarse clocks."""
     return not isinstance(path, Path) or since - stamp[1] * 1e-9 > _TICK_SECONDS
 
 
@@ -173,7 +176,7 @@ def require_file(path: Location, sha256: str) -> None:
 
 
 def fingerprint(document: Any) -> str:
-    """A hash of a JSON document, whatever the order of its keys."""
+    """A hash of a JSON document that does not depend on the order of its keys."""
     return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
@@ -193,8 +196,8 @@ def require_writable(folder: Location) -> None:
 def replacing(path: Location) -> Iterator[Path]:
     """A temporary file that atomically replaces `path` when the block ends without an error.
 
-    Otherwise `path` stays as it was and the temporary file is removed. The data reach the disk before the name does, so
-    that a crash cannot leave a name without its content.
+    Otherwise `path` stays as it was, and the temporary file is removed. The content reaches the disk before the name
+    does, so a crash cannot leave a name without its content.
     """
     if not isinstance(path, Path):
         with tempfile.TemporaryDirectory(prefix="calopipe-") as scratch:
@@ -233,8 +236,8 @@ def _json(document: Any) -> str:
 def create_json(path: Location, document: Any) -> bool:
     """Write `document` to `path` if nothing is there yet. Returns whether `document` is there now.
 
-    Of several processes that try this at the same time one succeeds: on gs:// by a precondition on the object's
-    generation, in a file system because a name is linked once.
+    If several processes try this at the same time, one succeeds: on gs:// by a precondition on the object's generation,
+    in a file system because a name can be linked only once.
     """
     try:
         if not isinstance(path, Path):

@@ -1,4 +1,4 @@
-"""The verdict, of whatever field, the document that a promotion trusts: how it is made, whether it stands, is read."""
+"""The verdict of any field, the document that a promotion trusts: how it is made, found again and read."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from calopipe.storage import Location
 FORM = Form("calopipe.verdict", 2)
 BETTER, WORSE, ALIKE = "better", "worse", "no significant difference"  # a challenger, beside the incumbent
 VERDICT_FILE, REPORT_FILE, OVERVIEW_FILE = "verdict.json", "report.html", "overview.png"
-_LIBRARIES = ("numpy", "scipy", "scikit-learn", "h5py", "hist")  # that compute the numbers
+_LIBRARIES = ("numpy", "scipy", "scikit-learn", "h5py", "hist")  # these compute the numbers
 _NEEDED = ("verdict", "grade", "paired", "events", "criteria", "hard_failures", "cautions", "inputs", "request")
 
 
 def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: Sequence[object]) -> str:
     """The verdict that the answers of the criteria ("pass", "fail", "inconclusive") add up to.
 
-    Rejected: at least one failure. Accepted: all pass, an intersection of tests that needs no correction for their
-    number, and there is no caution. Otherwise inconclusive, and so where there is no criterion at all.
+    Rejected: at least one failure. Accepted: all criteria pass, and there is no caution. Otherwise, or without any
+    criterion: inconclusive. As all tests must pass, acceptance needs no correction for their number.
     """
     if hard_failures or "fail" in answers:
         return "rejected"
@@ -35,7 +35,7 @@ def overall(answers: Sequence[str], hard_failures: Sequence[object], cautions: S
 
 
 def require_own_verdict(output: Location) -> None:
-    """Raise InputError if a verdict in `output` would replace another's files."""
+    """Raise InputError if a verdict in `output` would replace another program's files."""
     require_own(output / VERDICT_FILE, FORM.kind, page=output / REPORT_FILE)
     picture = output / OVERVIEW_FILE
     if picture.is_file() and not any((output / name).is_file() for name in (VERDICT_FILE, REPORT_FILE)):
@@ -61,7 +61,7 @@ def read_verdict(path: Location) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A comparison that is asked for: of what (`inputs`), under which grade, and where the answer goes.
+    """A comparison that is asked for: its `inputs`, its grade, and the folder for the answer.
 
     The files of a set are listed under its name, each with its path, `file`. The request depends on the names and
     contents of files, not on where they lie, and on all other inputs.
@@ -82,15 +82,15 @@ class Comparison:
         return storage.fingerprint(self.inputs | named | asked)
 
     def standing(self) -> dict[str, Any] | None:
-        """The verdict that is in `output` already, with its report; None where it is to be made. It is told, too.
+        """The verdict for this request that is in `output` already; None if it must be made. It is printed, too.
 
-        InputError: another's files of these names are there.
+        The report must be there as well. InputError: files of another program have these names.
         """
         require_own_verdict(self.output)
         page = self.output / REPORT_FILE
         try:
             document = read_verdict(self.output / VERDICT_FILE)
-        except ValueError:  # none, or not a valid one: make it anew
+        except ValueError:  # no verdict, or not a valid one: make it anew
             return None
         if document["request"] != self.request or not page.is_file():
             return None
@@ -136,7 +136,7 @@ def number(value: float | None, scale: float = 1) -> str:
 
 
 def span(ends: Sequence[float | None] | None) -> str:
-    """An interval as text; an end that is None is open."""
+    """An interval as text; None as an end means that the interval is open there."""
     if ends is None:
         return "none yet"
     low, high = ends
@@ -169,7 +169,7 @@ def summary(document: dict[str, Any], criteria: int = 10) -> str:
 
 
 def _overall_figures(document: dict[str, Any]) -> list[str]:
-    """A line for each figure of similarity that is known, and one for the incumbent."""
+    """A line for each figure of similarity that is known, and a line for the incumbent."""
     distances, classifier, neighbours = (document.get(key) or {} for key in ("distances", "classifier", "neighbours"))
     lines = []
     if (fpd := distances.get("fpd")) and fpd["value"] is not None:
@@ -186,6 +186,6 @@ def _overall_figures(document: dict[str, Any]) -> list[str]:
 
 
 def _plain(text: str) -> str:
-    """`text` with nothing that Markdown or HTML would act on."""
+    """`text` without characters that Markdown or HTML would interpret."""
     escaped = "".join("\\" + character if character in r"\`*_[]|#" else character for character in text)
     return " ".join(escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").split())

@@ -1,4 +1,4 @@
-"""Step 3: showers from the model, and from the incumbent, with the labels of the test split."""
+"""Step 3: showers of the new model, and of the model in use, with the labels of the test split."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""What a run has made so far, read from its folder: lines for a terminal, and a page that a person opens first."""
+"""What a run has made so far, read from its folder: lines for a terminal, and the page that a user opens first."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ INDEX_FILE = "index.html"
 DONE, BEGUN, MISSING, DAMAGED = "done", "begun", "not yet", "damaged"
 _RUN, _FORM = "run.json", Form("calopipe.run", 1)
 _PLACES = ("dataset", "registry")  # parameters that may name folders elsewhere
-_EPOCHS = 8  # of a history that the page shows
+_EPOCHS = 8  # epochs of the history that the page shows
 
 
 @dataclass(frozen=True)
 class Part:
-    """A thing that a run makes: its state, what it is in a line, and the files that show it, by their names."""
+    """A thing that a run makes: its state, a line that describes it, and the files that show it, by their names."""
 
     name: str
     state: str
@@ -37,9 +37,9 @@ class Part:
 
 
 def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
-    """Write down in `output` what a run was asked for, and where its log is.
+    """Write in `output` what a run was asked for, and where its log is.
 
-    InputError: another's files are in the place of this, of the page that `write_index` makes, or of the verdict.
+    InputError: another program's file has the name of this document, of `write_index`'s page, or of the verdict.
     """
     require_own(output / _RUN, _FORM.kind, page=output / INDEX_FILE)
     require_own_verdict(output)
@@ -48,7 +48,7 @@ def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> 
 
 
 def asked(output: storage.Location) -> dict[str, Any]:
-    """What `note` wrote; InputError where no run began."""
+    """What `note` wrote. InputError: no run began in `output`."""
     return _FORM.read(output / _RUN)
 
 
@@ -121,9 +121,10 @@ def _registry(place: storage.Location) -> tuple[str, str]:
 
 
 def write_index(output: storage.Location, failed: str = "") -> storage.Location:
-    """Write the page that leads to all that the run in `output` has made, and show what it found; its path.
+    """Write the page of the run in `output`: links to everything that the run has made, and its results. Returns the
+    path of the page.
 
-    Where its step `failed`, the verdict that is there may be of a run before, and is not this one's.
+    If the step `failed` is named, the verdict in `output` may be of an earlier run, and is not shown.
     """
     from validation.report.page import html, render
 
@@ -163,7 +164,7 @@ def _answer(output: storage.Location) -> str:
 
 
 def _facts(card: Card) -> dict[str, str]:
-    """What a person wants to know of a model."""
+    """What a user wants to know about a model."""
     trained, config = card.trained, card.config
     ranges = (f"{name} {' to '.join(f'{bound:.4g}' for bound in bounds)}" for name, bounds in card.valid_range.items())
     return {
@@ -179,12 +180,12 @@ def _facts(card: Card) -> dict[str, str]:
 
 
 def _epochs(model: storage.Location) -> list[dict[str, str]]:
-    """Some epochs of the history that were judged, the last among them, with the losses of the validation split."""
+    """Some epochs of the history with an evaluation, including the last one, and their validation losses."""
     path = model / folder.HISTORY
     lines = path.read_text().splitlines() if path.is_file() else []
     try:
         judged = [entry for entry in map(json.loads, lines) if entry.get("validation")]
-    except (AttributeError, ValueError):  # damaged, of which a training tells
+    except (AttributeError, ValueError):  # damaged; a training reports that
         return []
     chosen = judged[:: max(len(judged) // _EPOCHS, 1)]
     chosen += [entry for entry in judged[-1:] if entry not in chosen]

@@ -1,4 +1,4 @@
-"""Step 1: HDF5 files, found and checked, to a dataset of TFRecord shards."""
+"""Step 1: finds and checks HDF5 files, and makes a dataset of TFRecord shards."""
 
 from typing import NamedTuple
 
@@ -44,7 +44,7 @@ def preprocess(
         from training.registry.registry import Registry
 
         promoted = registry or f"{output}/registry"
-        Registry(location(promoted)).require_usable()  # hours before a model is to come there
+        Registry(location(promoted)).require_usable()  # checked now, hours before a model is promoted
         reading = Reading(
             dataset=dataset or f"{output}/dataset",
             split_files=tuple(split_files),

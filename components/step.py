@@ -1,4 +1,4 @@
-"""What the bodies of several steps have in common."""
+"""Functions that several steps have in common."""
 
 import json
 import os
@@ -14,18 +14,18 @@ from calopipe.lock import alone
 from calopipe.mirror import address, mirrored
 from calopipe.storage import expand, location
 
-# Of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a form.
+# Placeholders of a step's command, then of a run's parameters; [[CurrentTime.2006]] states a format.
 _PLACEHOLDER = re.compile(r"\{\{|\[\[(RunUUID|Index|CurrentTime|ScheduledTime)(\..*?)?\]\]")
 
-_MOST_LISTED = 96 * 1024  # bytes, of the 128 KiB of Linux that hold all of a step's argument
+_MOST_LISTED = 96 * 1024  # bytes of a list; Linux allows 128 KiB for the argument with all parameters of a step
 
 
 @contextmanager
 def working(output: str, name: str, *files: str) -> Iterator[Path]:
-    """A step in the run's folder OUTPUT: that on disk, or of a gs:// address a mirror that begins with `files`.
+    """The folder in which a step works: OUTPUT on disk, or for a gs:// address a mirror that begins with `files`.
 
-    Errors are reported as `one_line_errors` does, and no other user may change what the step writes. It is an error if
-    another run does what is called `name` there now.
+    Errors are reported as by `one_line_errors`, and no other user may change what the step writes. It is an error if
+    another run holds the lock `name` there now.
     """
     keep_from_others()
     with one_line_errors():
@@ -66,15 +66,15 @@ def prepared(
 ) -> tuple[list[str], str]:
     """Find the files that match `patterns`, and write the `dataset` of a field's `settings`, unless it is there.
 
-    The artifacts `data` and `metrics` tell of the dataset, the former with more `facts`. Gives the files that could be
-    read, and the dataset's fingerprint.
+    The artifacts `data` and `metrics` describe the dataset; `data` also holds the `facts`. Returns the files that could
+    be read, and the dataset's fingerprint.
     """
     from calopipe.progress import say
     from preprocessing.dataset import news
     from preprocessing.pipeline import preprocess
 
     place = location(dataset)
-    require_plain({"input": [str(path.absolute()) for path in expand(patterns)]})  # which the next steps are given
+    require_plain({"input": [str(path.absolute()) for path in expand(patterns)]})  # the next steps are given these
     inputs = settings.discover(patterns, tolerance, place)
     if since := news(inputs.files, place):
         say(since)
@@ -94,9 +94,9 @@ def prepared(
 
 @contextmanager
 def offered(packed: str, run: Path) -> Iterator[None]:
-    """In the block the configs to choose from are those of the user's file that the parameter `packed` holds, if any.
+    """Within the block, the configs of the user's file in the parameter `packed`, if there is one, can be chosen.
 
-    It lies at OUTPUT/model.py then, where other processes that the step starts, here or on other nodes, find it.
+    The file then lies at OUTPUT/model.py, where other processes that the step starts, here or on other nodes, find it.
     """
     from training.models import source
 
@@ -109,9 +109,9 @@ def offered(packed: str, run: Path) -> Iterator[None]:
 
 
 def require_models(run: Path, model_file: str, **fingerprints: str) -> None:
-    """Run the user's file that the parameter `model_file` holds, if any, and look at the models in folders of `run`.
+    """Run the user's file in the parameter `model_file`, if there is one, and check the models in folders of `run`.
 
-    InputError unless each is whole and has its fingerprint; an empty one stands for no model.
+    InputError unless each model is whole and has its fingerprint. An empty fingerprint means that there is no model.
     """
     from training.folder import require_model
     from training.models.source import ModelFile
@@ -124,9 +124,9 @@ def require_models(run: Path, model_file: str, **fingerprints: str) -> None:
 
 
 def keep_from_others() -> None:
-    """Let no other user change what this process writes if its umask is 0, which is what Kubeflow starts steps with.
+    """Set the umask, if it is 0, so that no other user can change what this process writes.
 
-    Any other umask stays as it is.
+    Kubeflow starts steps with 0. Any other umask stays as it is.
     """
     before = os.umask(0o022)
     if before:
@@ -134,11 +134,11 @@ def keep_from_others() -> None:
 
 
 def describe(artifact: Any, place: str, **facts: Any) -> None:
-    """Let `artifact` tell of what lies at `place`, and stays there: by its metadata, and the same as its content.
+    """Describe in `artifact` what lies at `place`, and stays there: in its metadata, and again in its content.
 
-    The address is metadata and not the artifact's URI, since the launcher copies what a URI names into the pod of each
-    step that takes the artifact, and fails at one outside the pipeline root. No fact may be None, which Kubeflow's
-    store of metadata refuses.
+    The address is metadata, not the artifact's URI: the launcher copies what a URI names into the pod of each step that
+    takes the artifact, and fails at a URI outside the pipeline root. No fact may be None: Kubeflow's store of metadata
+    refuses it.
     """
     artifact.metadata |= {"location": place} | facts
     Path(artifact.path).write_text(json.dumps(artifact.metadata, indent=1) + "\n")
@@ -147,9 +147,9 @@ def describe(artifact: Any, place: str, **facts: Any) -> None:
 def hand_on(
     verdict: dict[str, Any], judged: Any, run: Path, report: Any, summary: Any, metrics: Any
 ) -> tuple[str, str]:
-    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in `run`; gives it and its `request`.
+    """Fill the artifacts `report`, `summary` and `metrics` of the `verdict` in `run`. Returns verdict and `request`.
 
-    The report says in its metadata where the showers lie that were `judged`.
+    The metadata of the report states where the showers that were `judged` lie.
     """
     from calopipe.verdict import summary as markdown
 

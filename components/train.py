@@ -1,4 +1,4 @@
-"""Step 2: a dataset to a trained model, which starts from the weights of the one in use."""
+"""Step 2: trains a model on the dataset, starting from the weights of the model in use."""
 
 from typing import NamedTuple
 

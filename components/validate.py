@@ -1,4 +1,4 @@
-"""Step 4: Monte Carlo against generated showers; a verdict and a report."""
+"""Step 4: compares generated showers with Monte Carlo, and writes a verdict and a report."""
 
 from typing import Any, NamedTuple
 
@@ -52,7 +52,7 @@ def validate(
         chosen: dict[str, Any] = {"selection": Reading(**reading).selection("test"), "seed": seed}
         asked = None
         if challenge:
-            from training.challenge.discriminate import discriminate  # which loads TensorFlow
+            from training.challenge.discriminate import discriminate  # loads TensorFlow
 
             discriminate(reference, [generated], run / "classifier.json", **chosen)
             asked = Asked.read(run / "classifier.json", run / "timing.json")

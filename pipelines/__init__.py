@@ -1,1 +1,1 @@
-"""What runs where: the pipeline's definition and the command that runs, compiles, submits and schedules it."""
+"""The definition of the pipeline, and the command that runs, compiles, submits and schedules it."""

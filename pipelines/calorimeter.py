@@ -1,13 +1,13 @@
-"""The pipeline: a straight line of idempotent steps, each arrow a file in the run's folder.
+"""The pipeline: a chain of idempotent steps. Each arrow is a file in the run's folder.
 
     preprocess -> train -> generate -> validate -> promote
 
-Where generation is divided among pods, tasks that make a share each stand before `generate`, which joins the shares.
-There are no conditionals: `promote` reads the verdict and refuses, and a step whose output is there does nothing. Each
-step passes on fingerprints of what the next one must find in the run's folder.
+If generation is divided among pods, each of several tasks before `generate` makes a share, and `generate` joins the
+shares. There are no conditionals: `promote` reads the verdict and may refuse, and a step whose output is there does
+nothing. Each step hands on fingerprints of the files that the next step must find in the run's folder.
 
-Kubeflow's cache is off for every step: it compares parameters and cannot see whether a folder still holds what a step
-once wrote there. Each step looks for itself, which costs seconds.
+Kubeflow's cache is off for every step: the cache compares parameters and cannot see whether a folder still holds what a
+step once wrote there. Each step checks the folder itself, which takes seconds.
 """
 
 from dataclasses import fields
@@ -24,7 +24,7 @@ from pipelines.trained import trained
 
 
 def steps(p: Any, platform: Platform | None) -> None:
-    """The pipeline of the parameters `p`, with what the steps need on `platform`, if it is to run on a cluster."""
+    """Define the steps for the parameters `p`. For a run on a cluster, they get what they need on `platform`."""
     prepared = preprocess(
         patterns=p.input,
         output=p.output,
@@ -48,7 +48,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         "model": model.outputs["model"],
     }
     shares = platform.generation_pods if platform else 1
-    # first, since kfp numbers the tasks of one component: the shares are generate-2, generate-3, ...
+    # made first, since kfp numbers the tasks of one component: the shares are then generate-2, generate-3, ...
     showers = generate(**asked)
     divided = [generate(**asked, share=f"{number}/{shares}") for number in range(shares if shares > 1 else 0)]
     showers.after(*divided)

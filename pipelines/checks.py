@@ -1,4 +1,4 @@
-"""What can be found wrong with a run before any of its steps starts."""
+"""The checks of a run before any of its steps starts."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from training.rollout.held_out import held_out
 
 
 def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Platform | None = None) -> None:
-    """Raise InputError where options are wrong or, of a run here, input or output.
+    """Raise InputError if options are wrong or, for a run on this machine, if the input or the output is wrong.
 
-    Of a run on a cluster, which `platform` is given for, the paths must fit that, and it decides the strategy.
+    For a run on a cluster, `platform` is given: the paths must fit the platform, which also decides the strategy.
     """
     require_plain(parameters)
     values, flow = defaults(pipeline) | dict(parameters), pipeline == FLOW
-    given = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0 is the config's; a seed of 0 is right
+    given = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0: the config's value, or a valid seed
     if platform:
         given["strategy"] = platform.strategy
     with offered(_model_file(values["model_file"])):
@@ -54,7 +54,7 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         require_origin(values["warm_start"])
         storage.location(values["registry"] or ".")
         require_least("--per-event", values["per_event"], 1)
-    if not (platform and values["grade"].endswith(".toml")):  # a file of the steps
+    if not (platform and values["grade"].endswith(".toml")):  # a file that only the steps can read
         load_grade(values["grade"], "flow" if flow else "")
     if platform:
         require_mounted(parameters, platform.claim)
@@ -75,12 +75,12 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
 def _model_file(packed: str) -> ModelFile | None:
     if not packed:
         return None
-    quiet_tensorflow()  # which the file may import
+    quiet_tensorflow()  # the user's file may import TensorFlow
     return ModelFile.unpacked(packed)
 
 
 def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:
-    """Raise InputError if a roll-out of `steps` is too short to be compared with `flow`, whose wake it should have."""
+    """Raise InputError if a roll-out of `steps` steps is too short to be compared with the wake of `flow`."""
     frequency = strouhal(transverse(flow.velocity(0, len(flow.time)), flow.solid, flow.grid.cell_d), 1.0)
     least = max(round(1 / frequency / pair_step), LEAST_FRAMES) if frequency > 0 else LEAST_FRAMES
     if steps + 1 < least:
@@ -98,7 +98,7 @@ def _check_input(
     require_plain({"input": [str(file.path.absolute()) for file in files]})
     config.check(files[0].geometry)
     for split, least in (("train", config.batch), ("test", 1)):
-        # at most, since the cells decide how many of them count
+        # at most, since the cells decide which events are in the split
         most = sum(file.events for file in files if settings.rule.may_hold(split, file.path.name))
         if most < least:
             raise InputError(
@@ -108,7 +108,7 @@ def _check_input(
 
 
 def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The name of each parameter that holds a path, with the path; a grade is one if it is a file."""
+    """The name of each parameter that holds a path, with the path. A grade counts as a path if it is a file."""
     yield from ((name, pattern) for name in ("input", "floor") for pattern in parameters.get(name, ()))
     yield from ((name, parameters[name]) for name in ("output", "dataset", "registry") if parameters.get(name))
     if (grade := parameters.get("grade", "")).endswith(".toml"):

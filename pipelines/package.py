@@ -1,4 +1,4 @@
-"""A pipeline as kfp has it, and compiled for a cluster into the file that the UI takes."""
+"""A pipeline as an object of kfp, and compiled for a cluster into the file that the UI takes."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from calopipe.errors import InputError
 from pipelines.cluster.platform import Platform
 from pipelines.parameters import FLOW, KINDS, SHOWERS, function_of
 
-_MOST_BYTES = 1_500_000  # of an object that etcd takes
+_MOST_BYTES = 1_500_000  # the largest object that etcd takes
 
 
 def define(name: str = SHOWERS, platform: Platform | None = None) -> Any:
-    """The pipeline of this name; with what its steps need on `platform`, if it is to run on a cluster."""
-    from kfp import dsl  # noqa: PLC0415  a second that a bad name need not wait
+    """The pipeline of this name. If it is for a cluster, its steps get what they need on `platform`."""
+    from kfp import dsl  # noqa: PLC0415  loads for a second, not needed for a bad name
 
     from pipelines import calorimeter, vortex  # noqa: PLC0415
 
@@ -37,7 +37,7 @@ def write(path: storage.Location, platform: Platform, name: str = SHOWERS) -> No
     pipeline = define(name, platform)
     allow_retries(pipeline.pipeline_spec, platform)
     with storage.replacing(path) as temporary:
-        whole = temporary.with_name(temporary.name + ".yaml")  # kfp insists on the ending of the name
+        whole = temporary.with_name(temporary.name + ".yaml")  # kfp requires this ending of the name
         compiler.Compiler().compile(pipeline, str(whole))
         whole.replace(temporary)
         if (size := temporary.stat().st_size) > _MOST_BYTES:

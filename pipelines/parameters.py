@@ -1,6 +1,6 @@
-"""The pipelines' parameters, each stated once: kfp compiles them, and the options of the command line are made of them.
+"""The pipelines' parameters, each stated once: kfp compiles them, and the command line makes its options from them.
 
-kfp, which takes a second to load, comes when an error in an option has been shown.
+kfp takes a second to load, so errors in options are shown before it is loaded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SHOWERS, FLOW = "calorimeter", "vortex"
 
 @dataclass(frozen=True, kw_only=True)
 class Parameters:
-    """Of every pipeline."""
+    """The parameters of every pipeline."""
 
     input: tuple[str, ...] = setting(help="Paths or globs of HDF5 files, as the steps see them.")
     output: str = setting(
@@ -65,10 +65,10 @@ class Parameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowerParameters(Reading, Parameters):  # input and output first
+class ShowerParameters(Reading, Parameters):  # so input and output come first
     """Calorimeter showers to a validated generative model."""
 
-    # a command warns, a pipeline stops
+    # in doubt, a command warns and a pipeline stops
     on_doubt: str = field(default=STOP, metadata=Reading.__dataclass_fields__["on_doubt"].metadata)
     registry: str = setting(
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
@@ -110,14 +110,14 @@ KINDS: Mapping[str, type[Parameters]] = {SHOWERS: ShowerParameters, FLOW: FlowPa
 
 
 def defaults(pipeline: str = SHOWERS) -> dict[str, Any]:
-    """The default of each parameter; None for one without."""
+    """The default of each parameter; None for a parameter without a default."""
     return {entry.name: default_of(entry) for entry in settings_of(KINDS[pipeline])}
 
 
 def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callable[..., None]:
-    """The function that kfp compiles into the pipeline `name`: `body`, which is given an object with the parameters.
+    """The function that kfp compiles into the pipeline `name`. It calls `body` with an object that has the parameters.
 
-    `strategy` is the default that the cluster decides.
+    `strategy` is the default of the parameter of this name, which the cluster decides.
     """
     stated = settings_of(KINDS[name])
 
@@ -142,28 +142,28 @@ def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callab
 
 
 def add_choice(task: argparse.ArgumentParser) -> None:
-    """The option that chooses the pipeline."""
+    """Add the option that chooses the pipeline."""
     task.add_argument("--pipeline", choices=KINDS, default=SHOWERS, help="of showers (default), or vortex, of a flow")
 
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS, *, without: str = "") -> None:
-    """An option for each parameter but one, and input and output, which mean something else to each command."""
+    """Add an option for each parameter except `without`, input and output; these two differ between the commands."""
     left_out = {"input", "output", without}
     add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in left_out], told)
 
 
 def given(options: argparse.Namespace) -> dict[str, Any]:
-    """The values of the parameters that `options` name; those left out keep the pipeline's defaults.
+    """The values of the parameters in `options`. Parameters that are left out keep the pipeline's defaults.
 
-    Files that describe a calorimeter or state a model are read here: the steps, which may run elsewhere, are given what
-    they say.
+    Files that describe a calorimeter or state a model are read here, and the steps are given their content, as steps
+    may run elsewhere.
     """
     values = given_of(KINDS[getattr(options, "pipeline", SHOWERS)], options)
     if values.get("geometry"):
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])
     if values.get("model_file"):
-        from training.models.source import ModelFile  # noqa: PLC0415  numpy
+        from training.models.source import ModelFile  # noqa: PLC0415  loads numpy
 
         values["model_file"] = ModelFile.read(location(values["model_file"])).packed()
     if "settings" in values:

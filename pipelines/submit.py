@@ -72,13 +72,13 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
 
 def run(options: argparse.Namespace) -> None:
     """Run the pipeline on this machine."""
-    from pipelines.checks import check  # noqa: PLC0415  h5py and more, which others need not wait for
+    from pipelines.checks import check  # noqa: PLC0415  loads h5py and more, not needed by other commands
 
     sample = FLOWS if options.pipeline == parameters.FLOW else SAMPLE
     given = {"input": [str(sample / "*.h5")]} | parameters.given(options)
     check(given, options.pipeline)
 
-    from pipelines.here.run import run as run_here  # noqa: PLC0415  kfp, a second that bad input need not wait for
+    from pipelines.here.run import run as run_here  # noqa: PLC0415  loads kfp for a second, not needed for bad input
 
     run_here(given, location(options.output).absolute(), verbose=options.verbose, name=options.pipeline)
 

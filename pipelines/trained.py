@@ -1,4 +1,4 @@
-"""The step that every pipeline has: a dataset to a trained model."""
+"""The step that every pipeline has: it trains a model on a dataset."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from training.configs import PARAMETERS
 
 
 def trained(p: Any, prepared: dsl.PipelineTask, platform: Platform | None, *, warm_start: str) -> dsl.PipelineTask:
-    """The training of the parameters `p` on the dataset that the step `prepared` wrote; `warm_start` as it has it."""
+    """The task that trains on the dataset of the step `prepared`; `p` are the parameters, `warm_start` the step's."""
     asked = ("output", "config", "model_file", "settings", *PARAMETERS)
     handed_on = ("dataset", "fingerprint", "registry", "data")
     return train(

@@ -1,9 +1,9 @@
-"""The pipeline of a flow: simulations to a model that is rolled out, and a verdict on the roll-outs.
+"""The pipeline of a flow: it trains a model on simulations, rolls the model out, and judges the roll-outs.
 
     preprocess-flow -> train -> generate-flow -> validate-flow
 
-The train step is that of showers. Steps hand on fingerprints, and one whose output is there does nothing, as in
-`pipelines.calorimeter`. Nothing is promoted: each run trains a model of its own.
+The train step is the same as for showers. As in `pipelines.calorimeter`, steps hand on fingerprints, and a step whose
+output is there does nothing. Nothing is promoted: each run trains a model of its own.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from pipelines.trained import trained
 
 
 def steps(p: Any, platform: Platform | None) -> None:
-    """The pipeline of the parameters `p`, with what the steps need on `platform`, if it is to run on a cluster."""
+    """Define the steps for the parameters `p`. For a run on a cluster, they get what they need on `platform`."""
     if platform and platform.generation_pods > 1:
         raise InputError(f"--generation-pods {platform.generation_pods}: roll-outs are not shared out; leave it out")
     read = ("output", "split_files", "pair_step", "beam_options", "on_bad_event", "on_bad_file")

@@ -1,1 +1,1 @@
-"""HDF5 showers in, a dataset of TFRecord shards out."""
+"""Preprocessing: from HDF5 files of events to a dataset of TFRecord shards."""

@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
-    """Whether the input is of flows. Files that a dataset in `output` remembers are of showers; none is opened then."""
+    """Whether the input holds flows. No file is opened if `output` remembers all: remembered files hold showers."""
     paths, known = expand(patterns), read_memory(output)["files"]
     if all(str(path.absolute()) in known for path in paths):
         return False

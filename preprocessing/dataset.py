@@ -1,4 +1,4 @@
-"""The dataset: shards, and the manifest that lists them. It is written last, and readers use only what it lists."""
+"""The dataset: shards and a manifest. The manifest is written last, and readers use only the shards that it lists."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from preprocessing.showers.manifest import ShowerManifest
 
 RECEIPT = Form("calopipe.shards", SCHEMA_VERSION)
 MANIFEST = "manifest.json"
-TRAINING = "training.json"  # what the folder of a model begins with
+TRAINING = "training.json"  # the file that is written first in the folder of a model
 SHARDS = "shards"
 
 _KINDS: dict[str, type[Manifest]] = {manifest.kind: manifest for manifest in (ShowerManifest, FlowManifest)}
 
 
 def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:
-    """First event, end and name of each range of `file`: at most `shard_events` events, or one chunk of the file.
+    """First event, end and name of each range of `file`. A range is at most `shard_events` events, or one chunk.
 
-    Receipts and shards are called by the name, which follows from the content of the file and the settings.
+    The name follows from the content of the file and the settings. Receipts and shards have this name.
     """
     step = max(settings.shard_events // file.chunk_events, 1) * file.chunk_events
     name = storage.fingerprint([SCHEMA_VERSION, _identity(file, settings.rule), settings.to_json()])[:16]
@@ -38,13 +38,13 @@ def ranges(file: Header, settings: FieldSettings) -> list[tuple[int, int, str]]:
 
 
 def fingerprint_of(files: Sequence[Header], settings: FieldSettings, *, copies: int = 0) -> str:
-    """Identifies a dataset by the content of its input files, the settings, the schema and how many `copies` it has."""
+    """A hash that identifies a dataset: of its inputs' content, the settings, the schema and the number of `copies`."""
     identities = sorted(_identity(file, settings.rule) for file in files)
     return storage.fingerprint([SCHEMA_VERSION, identities, settings.to_json(), *([copies] if copies else [])])
 
 
 def _identity(file: Header, rule: SplitRule) -> list[str]:
-    """What an input file's shards depend on: its content, and its name where splits are assigned by name."""
+    """What an input file's shards depend on: its content, and its name if files are assigned to splits by name."""
     return [file.sha256, file.path.name if rule.by_file else ""]
 
 
@@ -64,8 +64,8 @@ def at_hand(folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS
 def require_unaltered(
     folder: Location, manifest: Manifest, splits: Sequence[str] = SPLITS, copy: Location | None = None
 ) -> None:
-    """Raise InputError unless the shards of `splits` in `folder`, read from a `copy` if there is one, are those of the
-    manifest.
+    """Raise InputError unless the shards of `splits` in `folder` have the hashes in the manifest. If there is a `copy`,
+    the shards are read from there.
     """
     shards = [shard for shard in manifest.shards if shard.split in splits]
     hashes = storage.at_once(lambda shard: storage.sha256_of_file((copy or folder) / shard.name), shards)
@@ -75,7 +75,7 @@ def require_unaltered(
 
 
 def news(files: Sequence[Header], folder: Location) -> str:
-    """What has changed in the input `files` since the dataset in `folder` was made, in a line; empty without one."""
+    """A line on what has changed in the input `files` since the dataset in `folder` was made; empty without one."""
     try:
         before = {source.sha256: source.name for source in read_manifest(folder).inputs}
     except InputError:
@@ -89,10 +89,10 @@ def news(files: Sequence[Header], folder: Location) -> str:
 
 
 def require_own_folder(folder: Location) -> None:
-    """Raise InputError if a dataset in `folder` would replace a file that is not a dataset's, or lie in a model's."""
+    """Raise InputError if a dataset in `folder` would replace another program's file, or if `folder` holds a model."""
     try:
         require_own(folder / MANIFEST, *_KINDS)
-    except InputError:  # a damaged one is made anew where its shards are
+    except InputError:  # a damaged manifest is replaced if the folder has receipts of a dataset
         receipts = [name for name in storage.listing(folder / SHARDS) if name.endswith(".json")]
         if not receipts:
             raise

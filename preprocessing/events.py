@@ -1,4 +1,4 @@
-"""The events of a dataset by their content: which repeat another, which are in a split, and which of a file are."""
+"""The events of a dataset by their content: copies of others, events in a split, and events of a file in it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from preprocessing.dataset import RECEIPT, SHARDS, ranges, read_manifest
 from preprocessing.manifest import Manifest
 from preprocessing.showers.manifest import Settings
 
-NOT_WRITTEN = -1  # in place of the split of an event that was not written
-EMPTIED = -2  # of one that the selection chooses, but whose cells are all below the threshold: nothing to learn from
+NOT_WRITTEN = -1  # in place of the split, for an event that was not written
+EMPTIED = -2  # in place of the split, for an event that the selection chooses, but whose cells are all below threshold
 _EVENT = np.dtype([("digest", "<u8"), ("split", "i1")])
 
 
 def packed(digests: Digests, splits: npt.NDArray[np.int8]) -> str:
-    """What a receipt says of each event of its range: its digest (N,), and its split, NOT_WRITTEN or EMPTIED, (N,)."""
+    """The entry of a receipt for the events of its range: the digest (N,) of each, and its split or EMPTIED or
+    NOT_WRITTEN, (N,).
+    """
     events = np.empty(len(digests), dtype=_EVENT)
     events["digest"], events["split"] = digests, splits
     return base64.b64encode(events.tobytes()).decode()
@@ -37,10 +39,10 @@ def _unpacked(text: str) -> npt.NDArray[np.void]:
 
 
 def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.intp]]:
-    """Of each range the events written that are equal to one before them, by their indices in the file.
+    """For each range, the indices in the file of the written events that are equal to an event before them.
 
-    A range is the name of its file, the index of its first event, and its events as `packed` gave them. InputError: an
-    event is in two splits, which can happen where whole files were given to splits by name.
+    A range is the name of its file, the index of its first event, and its events as `packed` wrote them. InputError: an
+    event is in two splits, which can happen if whole files were assigned to splits by name.
     """
     parts = [_unpacked(text) for _, _, text in ranges]
     events = np.concatenate(parts)
@@ -93,11 +95,11 @@ def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> D
 
 
 def receipts_of(files: Sequence[Header], selection: Selection) -> list[tuple[npt.NDArray[np.bool_], Digests] | None]:
-    """What `ShowerFile.chosen` says of each of `files`, from the receipts of the dataset `selection.memory`.
+    """What `ShowerFile.chosen` returns for each of `files`, from the receipts of the dataset `selection.memory`.
 
-    This reads no cell: whether each event is in the selection, and its digest, (events,) both. None for a file that the
-    dataset does not hold whole, or of which it left out events by another cut, with another geometry, or as corrupt
-    where the selection is to stop at them: then the cells must be read.
+    That is whether each event is in the selection, and its digest, (events,) both; no cell is read. None for a file
+    whose cells must be read: the dataset does not hold the whole file, or was made with another cut or geometry, or
+    left out corrupt events at which the selection is to stop.
     """
     try:
         settings = Settings.from_json(read_manifest(selection.memory).settings) if selection.memory else None
@@ -116,7 +118,7 @@ def _receipts_of(
         receipt = RECEIPT.read(folder / SHARDS / f"{name}.json")
         if selection.bad_event == STOP and receipt["bad_events"]:
             raise ValueError(f"{name}: the selection stops at a corrupt event")
-        return _unpacked(receipt["digests"])  # a file that could not be read has none
+        return _unpacked(receipt["digests"])  # the receipt of a file that could not be read has no digests
 
     try:
         events = np.concatenate(storage.at_once(read, [name for _, _, name in ranges(file, settings)]))

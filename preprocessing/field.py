@@ -1,4 +1,4 @@
-"""What preprocessing asks of a field: its settings, which find its files, read them, and compose its manifest."""
+"""What preprocessing needs of a field: settings that find its files, read them, and compose its manifest."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from calopipe.storage import Location
 from preprocessing.inputs import InputFile, Inputs
 from preprocessing.manifest import Content, Manifest
 
-Receipt = dict[str, Any]  # of a range of a file, as in JSON; docs/formats.md describes it
-Made = Sequence[tuple[InputFile, Receipt]]  # what was made of ranges of files
+Receipt = dict[str, Any]  # the receipt of a range of a file, as in JSON; docs/formats.md describes it
+Made = Sequence[tuple[InputFile, Receipt]]  # the receipts of ranges that were made, each with its file
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Events `start` to `stop` of the file `path`, of this stamp (`storage.stamp`) and hash. `key` names the output.
+    """The work on the events `start` to `stop` of the file `path`, which has this `stamp` (`storage.stamp`) and hash.
 
-    The events `skip`, by their indices in the file, are copies of others, and not written.
+    `key` names the output. The events `skip`, by their indices in the file, are copies of others and are not written.
     """
 
     path: str
@@ -34,26 +34,27 @@ class Plan:
     skip: tuple[int, ...] = ()
 
     def without(self, copies: Iterable[int]) -> Plan:
-        """The plan for the other events."""
+        """The plan without these events."""
         skip = tuple(map(int, copies))
         return replace(self, key=f"{self.key}-{storage.fingerprint(skip)[:8]}", skip=skip) if skip else self
 
 
 class FieldSettings(ABC):
-    """What is done to the files of a field. Shards are named by it: other settings make other shards.
+    """What is done to the files of a field. The names of shards depend on the settings.
 
-    `rule` divides events among the splits. `shard_events` is the most events of a range, a worker's piece of work.
+    `rule` divides events among the splits. `shard_events` is the largest number of events of a range, which is a
+    worker's piece of work.
     """
 
-    keeps_copies: ClassVar[bool] = True  # events that are equal to one before, whatever is asked for
-    says: ClassVar[frozenset[str]]  # what each receipt of a good range says; one that does not is made again
+    keeps_copies: ClassVar[bool] = True  # whether events that are equal to an event before are always kept
+    says: ClassVar[frozenset[str]]  # entries that the receipt of a good range must have; otherwise it is made again
 
     rule: SplitRule
     shard_events: int
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """For the manifest."""
+        """The settings for the manifest."""
 
     @abstractmethod
     def discover(self, patterns: Sequence[str], tolerance: Tolerance, memory: Location | None = None) -> Inputs:
@@ -61,14 +62,14 @@ class FieldSettings(ABC):
 
     @abstractmethod
     def read(self, plan: Plan) -> Content:
-        """What the range of `plan` holds. BadFileError."""
+        """The content of the range of `plan`. BadFileError."""
 
     @abstractmethod
     def composed(self, made: Made, common: dict[str, Any]) -> Manifest:
-        """The manifest of what was `made` of the good files, and of what is `common` to all fields."""
+        """The manifest, from what was `made` of the good files and the entries `common` to all fields."""
 
     def require_any_left(self, file: InputFile, counts: Sequence[dict[str, Any]]) -> None:  # noqa: B027
-        """Raise InputError if nothing is left of `file`, whose ranges have these counts of events. Most keep all."""
+        """Raise InputError if no event of `file`, whose ranges have these counts, is left. Only showers need this."""
 
 
 def joined_range(made: Made, label: str) -> tuple[float, float]:

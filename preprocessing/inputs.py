@@ -1,4 +1,4 @@
-"""The input files of a run, and what is known of each."""
+"""The input files of a run, and what is known about each file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class InputFile(Header):
     """What is known of an input file without opening it, as long as its stamp (`storage.stamp`) is the same."""
 
     stamp: tuple[int, int]
-    look: Look | None  # of some of its showers; None where none of them holds energy
+    look: Look | None  # at some of its showers; None if none of these is good and holds energy
 
     def to_json(self) -> dict[str, Any]:
         own = asdict(self) | {"geometry": self.geometry.to_json()}
@@ -40,7 +40,7 @@ class InputFile(Header):
 
 @dataclass(frozen=True)
 class Inputs:
-    """The files of a run, each content once, and those that were left out."""
+    """The files of a run, each content once, and the bad files that were left out."""
 
     files: tuple[InputFile, ...]
     bad: tuple[BadFile, ...] = ()
@@ -49,7 +49,7 @@ class Inputs:
 def sorted_out(
     inputs: Sequence[InputFile | BadFile], paths: Sequence[Location], tolerance: Tolerance
 ) -> tuple[list[InputFile], tuple[BadFile, ...]]:
-    """The good and the bad ones of the `inputs` at `paths`. InputError: more are bad than allowed, or all."""
+    """The good and the bad files among the `inputs` at `paths`. InputError: too many are bad, or all."""
     bad = tuple(file for file in inputs if isinstance(file, BadFile))
     tolerance.require("file", len(bad), len(paths), bad[0].reason if bad else "")
     for file in bad:

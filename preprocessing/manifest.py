@@ -45,7 +45,7 @@ class BadFile:
 
 @dataclass(frozen=True)
 class BadEvent:
-    """A corrupt event that was left out: the file's name, the index in it, one of `calopipe.events.tolerance.FLAWS`."""
+    """A corrupt event that was left out: the name of its file, its index there, and one of `events.tolerance.FLAWS`."""
 
     name: str
     event: int
@@ -70,12 +70,12 @@ class Shard:
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """What a range of an input file holds: N events, of which K are to be written.
+    """The content of a range of an input file: N events, of which K are to be written.
 
-    `digests` (N,) are of all events. `events` (K,) are the indices in the file of those to be written, `encoded` their
-    records, `split_by` (K,) the digests that decide their splits, `hits` (K,) their numbers of hits, None in a flow.
-    `emptied` are the indices of those of which the threshold left no cell. `bad_events` are index and flaw of each
-    corrupt one, `first_bad` says what is wrong with the first. `said` goes into the receipt as it is.
+    All events: `digests` (N,). The events to be written: `events` (K,), their indices in the file; `encoded`, their
+    records; `split_by` (K,), the digests that decide their splits; `hits` (K,), their numbers of hits (None in a flow).
+    `emptied` are the indices of the events in which the threshold left no cell. `bad_events` are the index and the flaw
+    of each corrupt event; `first_bad` says what is wrong with the first. `said` is copied into the receipt.
     """
 
     digests: Digests
@@ -91,16 +91,16 @@ class Content:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest(ABC):
-    """What a dataset holds and how it was made, whatever its field; see `docs/formats.md` for the JSON.
+    """What a dataset of any field holds, and how it was made; `docs/formats.md` describes the JSON.
 
-    An event is what one record holds: a shower, or a pair of frames of a flow. `geometry` says where its values lie.
-    `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts {"read",
-    "written", "repeated", "dropped": {reason: count}}: read = written + dropped, and repeated ones are written and have
-    the content of another event of their split. `bad_files` and `bad_events` were left out. `most_hits` are the hits of
-    each split's largest event, {} if events are no lists of hits.
+    An event is the content of one record: a shower, or a pair of frames of a flow. `geometry` says where its values
+    lie. `fingerprint` depends on the files that were used, `request` on all files that were given. `events` counts
+    {"read", "written", "repeated", "dropped": {reason: count}}: read = written + dropped. Repeated events are written,
+    and have the content of another event of their split. `bad_files` and `bad_events` were left out. `most_hits` is
+    the largest number of hits of an event in each split, {} if events are not lists of hits.
     """
 
-    kind: ClassVar[str]  # of the document
+    kind: ClassVar[str]  # the kind of the document
     domain: ClassVar[Any]  # the class of the geometry
     listed: ClassVar[Mapping[str, type]] = MappingProxyType(
         {"inputs": Source, "bad_files": BadFile, "bad_events": BadEvent, "shards": Shard}
@@ -124,11 +124,11 @@ class Manifest(ABC):
 
     @property
     def whole_range(self) -> dict[str, tuple[Any, ...]]:
-        """Of these the part for which a model may be asked: that of which no selection left a part of the events."""
+        """The part of `valid_range` that a model may be asked for: there the selection dropped almost no event."""
         return self.valid_range
 
     def doubts(self) -> list[str]:
-        """What may be wrong with the events written, or was not plausible of the input files, in lines."""
+        """Lines on what may be wrong with the events written, or is not plausible in the input files."""
         return []
 
     @property
@@ -137,7 +137,7 @@ class Manifest(ABC):
         return [list(pair) for pair in self.settings["split_rule"]["by_file"]]
 
     def count(self, split: str) -> int:
-        """Number of events in `split` ("all" for every one)."""
+        """Number of events in `split` ("all": in all splits)."""
         return sum(shard.events for shard in self.shards if split in (ALL, shard.split))
 
     def summary(self) -> str:
@@ -147,7 +147,7 @@ class Manifest(ABC):
         return f"{self.events['written']} {self.domain.items} ({counts}); dropped: {dropped or 'none'}"
 
     def facts(self) -> dict[str, Any]:
-        """What tells this dataset from others, for a user interface that shows a few values."""
+        """The few values that distinguish this dataset from others, for a user interface."""
         return {
             "fingerprint": self.fingerprint,
             "events": {split: self.count(split) for split in SPLITS},
@@ -161,7 +161,7 @@ class Manifest(ABC):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Self:
-        """The manifest that `to_json` wrote. KeyError, TypeError or InputError: it is not whole."""
+        """The manifest that `to_json` wrote. KeyError, TypeError or InputError: the document is not whole."""
         values = {entry.name: document[entry.name] for entry in fields(cls)}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
         values |= {name: tuple(of(**entry) for entry in document[name]) for name, of in cls.listed.items()}

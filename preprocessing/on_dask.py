@@ -1,6 +1,6 @@
-"""Beam's DaskRunner with what it leaves to its user: one plan a task, and waits that end.
+"""Beam's DaskRunner, with one plan for each task, and with limits to its waits.
 
-Importing this needs the extra `dask`.
+To import this module, the extra `dask` must be installed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_WORKER_SETTING = "distributed.scheduler.no-workers-timeout"
 
 
 class DaskRunner(dask_runner.DaskRunner):
-    """Beam's runner, which would wait for ever for a scheduler's file and for workers that do not come."""
+    """Beam's runner with limits: on its own it waits for ever for the file of a scheduler, and for workers."""
 
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> dask_runner.DaskRunnerResult:
         """Start `pipeline`. InputError: there is no scheduler."""
@@ -66,11 +66,11 @@ class _Result(dask_runner.DaskRunnerResult):
                 f"{error.last_worker.address}; its log may have the reason, often too little memory"
             ) from None
         finally:
-            self.client.close()  # takes back what is not done
+            self.client.close()  # cancels the work that is not done
 
 
 def _require_place(chosen: dask_runner.DaskOptions) -> str:
-    """The scheduler's address, or the file that has it. InputError: neither is given, or the file is not there."""
+    """The scheduler's address, or the file with its address. InputError: neither is given, or there is no such file."""
     file = chosen.scheduler_file
     if file and not Path(file).is_file():  # Dask would wait for it without end
         raise InputError(f"{file}: no such file of a Dask scheduler; start one with `dask scheduler --scheduler-file`")
@@ -84,14 +84,14 @@ def _require_place(chosen: dask_runner.DaskOptions) -> str:
 
 
 def _unreachable(connection: dict[str, Any]) -> str:
-    """Why no client can connect in this way, or nothing."""
+    """Why no client can connect with these options; empty if a client can."""
     try:
         distributed.Client(**connection, set_as_default=False).close()
     except (OSError, TypeError, ValueError) as error:  # TypeError: no certificate for tls
         reason = str(error)
     else:
         return ""
-    gc.collect()  # the client that could not start would hang at the end of the process, when its thread is gone
+    gc.collect()  # removes the client that could not start: it would hang at the end of the process
     return reason
 
 

@@ -1,4 +1,4 @@
-"""HDF5 files to a dataset: carry out what is not yet done through Beam, then compose the manifest."""
+"""From HDF5 files to a dataset: carry out through Beam the plans that are not yet done, then compose the manifest."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def preprocess(
     """Write the dataset of `inputs` into `output`, unless it is already there.
 
     `beam_options` are Beam's own ("--runner=...", "--direct_num_workers=2"); without a runner the pipeline runs in
-    this process. `on_copies` says what happens to showers that another one before is equal to: stop, skip or keep.
+    this process. `on_copies` says what happens to showers that are equal to an earlier one: stop, skip or keep.
     Raises InputError.
     """
     allowed = tolerance or Tolerance()
@@ -78,7 +78,7 @@ def preprocess(
 
 
 def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
-    """The plans for what is not equal to an event before. InputError: there is such an event, and it is to stop."""
+    """The plans without events that are equal to an earlier one. InputError: there is one, and `on_copies` is stop."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
     every = [(plan, receipt) for plan, receipt in zip(plans, receipts, strict=True) if receipt]
@@ -100,7 +100,7 @@ def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], o
 def _standing(
     output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance, *, on_copies: str
 ) -> Manifest | None:
-    """The dataset in `output`, if it is complete and the one that is asked for."""
+    """The manifest of the dataset in `output`, if the dataset is complete and is the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
         return None
     try:
@@ -110,7 +110,7 @@ def _standing(
         return None
     try:
         _require_tolerable(manifest, tolerance, "")
-    except InputError:  # raised again once the receipts are read, which name the place
+    except InputError:  # raised again when the receipts are read, as they name the bad event
         return None
     left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
     unlike = {KEEP: left_out, SKIP: kept, STOP: left_out or kept}[on_copies]

@@ -1,4 +1,4 @@
-"""The dataset as tensors of TensorFlow: reads what `preprocessing.records` wrote."""
+"""The dataset as tensors of TensorFlow: reads the records that `preprocessing.records` writes."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from preprocessing.manifest import Manifest
 from preprocessing.records import index_type
 
-# What a replica shuffles together: so many bytes of records, but a few batches at least and 10,000 records at most,
-# which are 60 MB of the Geant4 sample's.
+# How much a replica shuffles together: 64 MiB of records, but at least 4 batches, and at most 10,000 records (60 MB in
+# the Geant4 sample).
 _SHUFFLE_BYTES, _SHUFFLE_BATCHES, _SHUFFLE_RECORDS = 64 * 2**20, 4, 10_000
 _SHARDS_AT_ONCE = 16  # mixes the input files within a shuffle, and hides a remote file's latency
 _PREFETCHED_STEPS = 2
@@ -38,7 +38,7 @@ def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
 
 
 def shuffled_together(manifest: Manifest, batch: int) -> int:
-    """How many records of the train split a replica that trains on batches of so many showers shuffles together."""
+    """How many records of the train split a replica shuffles together if it trains on batches of `batch` showers."""
     shards = [shard for shard in manifest.shards if shard.split == "train"]
     fitting = _SHUFFLE_BYTES * sum(shard.events for shard in shards) // sum(shard.bytes for shard in shards)
     return min(max(fitting, _SHUFFLE_BATCHES * batch), _SHUFFLE_RECORDS)
@@ -47,13 +47,13 @@ def shuffled_together(manifest: Manifest, batch: int) -> int:
 def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     """Showers of a batch of serialised records (N,) as lists of their non-zero cells, in the graph.
 
-    Returns `cell` (N, K), positions in the flattened (x, y, layer) array or -1 for none, `value` (N, K) in units of
-    0.02 GeV, and the labels of `decode`. K is the largest number of hits, rounded up, so that few shapes occur.
+    Returns `cell` (N, K), positions in the flattened (x, y, layer) array or -1 for no cell, `value` (N, K) in units of
+    0.02 GeV, and the labels as `decode` does. K is the largest number of hits, rounded up, so there are few shapes.
     """
     kinds = {"index": tf.string, "value": tf.string, **dict.fromkeys(_LABELS, tf.float32), PARTICLE: tf.int64}
     stored = [name for name in kinds if name not in DATASETS or name in manifest.valid_range]
     parsed = tf.io.parse_example(records, {name: tf.io.FixedLenFeature([], kinds[name]) for name in stored})
-    # of all showers, one after the other
+    # the hits of all showers, one shower after the other
     index = tf.io.decode_raw(tf.strings.reduce_join(parsed["index"]), index_type(manifest.geometry.cells))
     value = tf.io.decode_raw(tf.strings.reduce_join(parsed["value"]), tf.float32)
     value *= manifest.geometry.file_unit_gev / REFERENCE_UNIT_GEV
@@ -73,8 +73,8 @@ def decode_hits(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
 def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tensor:
     """Dense showers (N, x, y, layer) of the `cell` and `value` (N, K) of `decode_hits`, on any device and under XLA.
 
-    Every value is unchanged, as no cell of a shower comes twice. Lists of hits are a few per cent of the bytes of dense
-    showers: let them travel to the device, and make them dense there, in `training.models.base.Model.view`.
+    Every value is unchanged, as no cell of a shower comes twice. Lists of hits take a few per cent of the bytes of
+    dense showers. So send lists to the device, and make them dense there, in `training.models.base.Model.view`.
     """
     cell, cells = hits["cell"], math.prod(shape)
     showers = cell.shape[0] or tf.shape(cell)[0]
@@ -86,8 +86,8 @@ def dense(hits: Mapping[str, tf.Tensor], shape: tuple[int, int, int]) -> tf.Tens
 def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
     """Dense showers of a batch of serialised records (N,), for the host.
 
-    Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,)
-    and `mtheta_rad` (N,), and those of `calopipe.labels` that the manifest names.
+    Returns `cells` (N, x, y, layer) in units of 0.02 GeV whatever the files' unit, `energy_gev` (N,), `theta_rad` (N,),
+    `mtheta_rad` (N,), and the labels of `calopipe.labels` that the manifest names.
     """
     hits = decode_hits(records, manifest)
     labels = {name: values for name, values in hits.items() if name not in {"cell", "value"}}
@@ -95,9 +95,9 @@ def decode(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
 
 
 def decode_pairs(records: tf.Tensor, manifest: Manifest) -> dict[str, tf.Tensor]:
-    """Pairs of a batch of serialised records (N,): velocities `now` and one interval later, `next`, (N, x, y, 2) in U.
+    """Pairs of a batch of serialised records (N,): the velocities `now` and `next`, (N, x, y, 2) in U.
 
-    `solid` (N, x, y) is 1.0 in the obstacle and 0.0 elsewhere; `reynolds` (N,).
+    `next` is one interval after `now`. `solid` (N, x, y) is 1.0 in the obstacle and 0.0 elsewhere; `reynolds` is (N,).
     """
     blob = tf.io.FixedLenFeature([], tf.string)
     parsed = tf.io.parse_example(
@@ -114,10 +114,10 @@ Decode = Callable[[tf.Tensor, Manifest], Mapping[str, tf.Tensor]]
 
 
 class TrainingSplit:
-    """The train split of the dataset in `folder`, divided among the replicas of a training anew in every epoch.
+    """The train split of the dataset in `folder`. In every epoch it is divided anew among the replicas of a training.
 
-    `decode` turns a batch of records into tensors, like the function of that name. If `static`, its lists of hits have
-    one length, that of the split's largest shower, so that XLA compiles once.
+    `decode` turns a batch of records into tensors, like the function of that name. If `static`, all lists of hits have
+    one length, that of the split's largest shower, and XLA compiles only once.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, *, decode: Decode = decode, static: bool = False) -> None:
@@ -131,11 +131,12 @@ class TrainingSplit:
     def batches(
         self, *, batch: int, seed: int, step: int = 0, replicas: int = 1, worker: int = 0, workers: int = 1
     ) -> tf.data.Dataset:
-        """The batches of this worker's replicas in turn, one each a step, from `step` of the training on, without end.
+        """The endless batches of this worker's replicas, from the training's step `step` on.
 
-        An epoch has as many whole steps as the split allows, and no shower twice. A replica's batches of `batch`
-        showers are a function of (seed, epoch, replica, replicas) and of TensorFlow's global seed, so that a run can be
-        resumed exactly, on any number of workers. Elements are as in `decode`, with a static batch size.
+        In a step each replica has one batch, in turn. An epoch has as many whole steps as the split allows, and no
+        shower twice. A replica's batches of `batch` showers are a function of (seed, epoch, replica, replicas) and of
+        TensorFlow's global seed. So a run can be resumed exactly, on any number of workers. Elements are as in
+        `decode`, with a static batch size.
         """
         steps = steps_per_epoch(self._manifest, "train", batch * replicas)
         first_epoch, start = divmod(step, steps)
@@ -146,18 +147,18 @@ class TrainingSplit:
                 order = tf.random.stateless_uniform([], [seed, epoch], 0, 2**31, tf.int64, "philox") + replica
                 records = self._records(seed, epoch, replica, replicas)
                 shuffled = records.shuffle(together, seed=order, reshuffle_each_iteration=False)
-                # undecoded, so that skipping costs little
+                # batches are not decoded yet, so it costs little to skip them
                 whole = shuffled.batch(batch, drop_remainder=True).take(steps)
                 return whole.skip(tf.where(epoch == first_epoch, tf.constant(start, tf.int64), 0))
 
-            # one dataset for all epochs: the next shuffle fills while the last batches are trained on
+            # one dataset for all epochs: the buffer of the next shuffle fills while the last batches are trained on
             return tf.data.Dataset.counter(first_epoch).flat_map(of_epoch)
 
         own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
         turns = tf.data.Dataset.range(len(own)).repeat()
         batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
         decoded = batches.map(self._decoded, tf.data.AUTOTUNE, deterministic=True)
-        # If the dataset could end, several workers would ask one another at every step, and no shape would be static.
+        # If the dataset could end, workers would ask each other at every step, and no shape would be static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
         return endless.prefetch(_PREFETCHED_STEPS * len(own))
 
@@ -187,7 +188,7 @@ class TrainingSplit:
 def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Where in each shard the records of `replica` begin and end, (shards,) each, for shards of `events` (shards,).
 
-    The shards, laid end to end, are cut into `replicas` equal parts, so that a replica opens few shards of others.
+    The shards, laid end to end, are cut into `replicas` equal parts. So a replica shares few shards with others.
     """
     ends = tf.cumsum(events)
     begins = ends - events
@@ -198,12 +199,12 @@ def share(events: tf.Tensor, replica: int, replicas: int) -> tuple[tf.Tensor, tf
 def ordered_batches(
     folder: Path, manifest: Manifest, split: str, *, batch: int, every: int = 1, decode: Decode = decode
 ) -> tf.data.Dataset:
-    """Showers of `split` in a fixed order, each once or only one of `every`; the last batch may be smaller."""
+    """Batches of `split` in a fixed order: every event once, or one of `every` events. The last may be smaller."""
     records = ordered_records(folder, manifest, split, every=every)
     return records.batch(batch).map(lambda records: decode(records, manifest))
 
 
 def ordered_records(folder: Path, manifest: Manifest, split: str, *, every: int = 1) -> tf.data.Dataset:
-    """The serialised records of `split` in a fixed order, each once or only one of `every`."""
+    """The serialised records of `split` in a fixed order: each record once, or one of `every` records."""
     names = [str(folder / shard.name) for shard in manifest.shards if shard.split == split]
     return tf.data.TFRecordDataset(names).shard(every, 0)

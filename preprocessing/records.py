@@ -1,4 +1,4 @@
-"""One shower as one TFRecord: its non-zero cells, losslessly, and its labels. No TensorFlow in here.
+"""One shower as one TFRecord: its non-zero cells, losslessly, and its labels. This module does not load TensorFlow.
 
 A record is a `tf.train.Example` with the features
 
@@ -9,7 +9,7 @@ A record is a `tf.train.Example` with the features
     event   int64   index of the shower in its file
 
 About 1.5 % of the cells of the Geant4 sample are not zero, so a record takes 1/45 of the dense shower's bytes.
-`preprocessing.reading` is the other side.
+`preprocessing.reading` reads the records.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _CRC_MASK = 0xA282EAD8  # of the TFRecord format
 
 
 def index_type(cells: int) -> str:
-    """The smallest integer that counts so many cells and that `tf.io.decode_raw` knows, by NumPy's name."""
+    """NumPy's name of the smallest integer type that counts `cells` cells and that `tf.io.decode_raw` knows."""
     return "uint16" if cells <= 1 << 16 else "int32"
 
 
 def example(**features: bytes | float | int) -> bytes:
     """The serialised `tf.train.Example` of features of one value each, in the order of their names.
 
-    Written by hand because the message's classes are in TensorFlow, which Beam's workers would take seconds to load.
+    It is written here, because the message's classes are in TensorFlow, which Beam's workers take seconds to load.
     """
     entries = [
         _field(1, _field(1, name.encode()) + _field(2, _list(value))) for name, value in sorted(features.items())
@@ -38,7 +38,7 @@ def example(**features: bytes | float | int) -> bytes:
 
 
 def _list(value: bytes | float | int) -> bytes:
-    """The message `tensorflow.Feature` of one value, whose type decides the number of the list that it is in."""
+    """The message `tensorflow.Feature` of one value. The type of the value decides the field number of its list."""
     if isinstance(value, bytes):
         return _field(1, _field(1, value))
     if isinstance(value, int):
@@ -63,7 +63,7 @@ def _field(number: int, content: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    """Seven bits a byte, the lowest first; the eighth says that another byte follows."""
+    """A number as protobuf writes it: seven bits a byte, the lowest first; the eighth bit says that a byte follows."""
     encoded = bytearray()
     while number > 0x7F:
         encoded.append(number & 0x7F | 0x80)

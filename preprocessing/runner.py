@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _IN_PROCESS = ("fnapirunner", "directrunner")
-_PROGRESS_SECONDS = 1.0, 10.0  # between two looks at what is done: at files, and by requests
+_PROGRESS_SECONDS = 1.0, 10.0  # between two looks for receipts: on a disk, and on gs://
 _RAISED_BY_WORKER = re.compile(r"InputError: (.+?)(?: \[while running [^\n]*)?$", re.MULTILINE)
 
 
@@ -42,7 +42,7 @@ def carry_out(
     from preprocessing import shards  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 
     folder = output.absolute()
-    stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # swept from a disk, should this process be killed
+    stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # `storage.sweep` removes it if this process is killed
     common = {"version": metadata.version("calopipe"), "stop": str(stop)}
     try:
         with _progress(output, plans), pipeline(beam_options) as begun:
@@ -63,9 +63,9 @@ def carry_out(
 
 @contextmanager
 def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
-    """A pipeline that is empty, and is carried out at the end of the block on the runner of `beam_options`.
+    """An empty pipeline, to be filled in the block. At its end it is carried out on the runner of `beam_options`.
 
-    InputError: the first reason for which an element stopped, or the runner is none.
+    InputError: the first reason for which an element stopped, or the runner does not exist.
     """
     logging.disable(logging.WARNING)  # Beam warns of Google's client libraries, which nothing here uses
     try:
@@ -80,7 +80,7 @@ def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
     except InputError:
         raise
     except Exception as error:
-        if raised := _RAISED_BY_WORKER.search(str(error)):  # a runner passes a worker's traceback on as text
+        if raised := _RAISED_BY_WORKER.search(str(error)):  # runners hand on a worker's traceback as text
             raise InputError(raised[1]) from None
         if any(option.startswith("--runner") for option in beam_options):
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error
@@ -100,7 +100,7 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
             # DirectRunner would look for a Go binary to download; the runner in this process needs none.
             chosen.runner = chosen.runner or "FnApiRunner"
             runner, name = None, chosen.runner.rpartition(".")[2].lower()
-            if name == "daskrunner":  # which Beam knows by its module alone
+            if name == "daskrunner":  # Beam finds it only by the name of its module
                 from preprocessing.on_dask import DaskRunner  # noqa: PLC0415
 
                 runner = DaskRunner()
@@ -128,7 +128,7 @@ def add_beam(command: Any) -> None:
 
 
 def beam_options_of(options: argparse.Namespace) -> list[str]:
-    """What the options of `add_beam` say, as Beam reads it. InputError."""
+    """The options of `add_beam`, as Beam reads them. InputError."""
     for option in options.beam_option:
         if not re.match(r"[A-Za-z]\w*(=|$)", option):
             raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
@@ -139,9 +139,10 @@ def beam_options_of(options: argparse.Namespace) -> list[str]:
 
 @contextmanager
 def _quiet_and_interruptible() -> Iterator[None]:
-    """While Beam works: no log of errors that are raised as well, and an interrupt ends the process at once.
+    """While Beam works, errors that are also raised are not logged, and an interrupt ends the process at once.
 
-    Beam would wait for workers that are gone. A shard that is being written has no receipt, and is made again.
+    Without this Beam would wait for workers that are gone. A shard that was being written has no receipt, and the next
+    run makes it again.
     """
 
     def interrupted(*_: object) -> NoReturn:
@@ -152,7 +153,7 @@ def _quiet_and_interruptible() -> Iterator[None]:
     levels = {log: log.level for log in logs}
     for log in logs:
         log.setLevel(logging.CRITICAL)
-    in_main_thread = threading.current_thread() is threading.main_thread()  # only there can signals be caught
+    in_main_thread = threading.current_thread() is threading.main_thread()  # signals can only be caught there
     before = signal.signal(signal.SIGINT, interrupted) if in_main_thread else None
     try:
         yield
@@ -165,9 +166,9 @@ def _quiet_and_interruptible() -> Iterator[None]:
 
 @contextmanager
 def _progress(output: Location, plans: Sequence[Plan]) -> Iterator[None]:
-    """A bar of the events done, by looking for their receipts, which works with every runner.
+    """Show a bar of the events done, counted by their receipts, with every runner.
 
-    Beam's counters do not: a runner in this process has them at its end only, and Dask's has none.
+    Beam's counters do not serve: a runner in this process has them only at its end, and Dask's runner has none.
     """
     pending = {plan.key: plan.stop - plan.start for plan in plans}
     pause = _PROGRESS_SECONDS[not isinstance(output, Path)]

@@ -1,8 +1,9 @@
-"""The work of preprocessing as plans, and the making of a plan's shards. Plain functions; Beam only calls them.
+"""The work of preprocessing, divided into plans, and how a plan's shards are made: plain functions that Beam calls.
 
-A plan is a range of one input file. Its output is named by the file's content and the settings, so that no shard is
-made twice. A plan writes a shard for each split and then, last and atomically, a receipt: the JSON that says what they
-hold, the digest and split of each event, and which events are corrupt. A shard without a receipt does not count.
+A plan is a range of one input file. Its output has a name that follows from the file's content and the settings, so no
+shard is made twice. A plan writes a shard for each split and then, atomically, a receipt: a JSON document with the
+content of the shards, the digest and split of each event, and the corrupt events. A shard without a receipt does not
+count.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
 
 
 def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> list[Receipt | None]:
-    """Each plan's receipt, or None where it is missing, not whole, or its shards are incomplete."""
+    """Each plan's receipt; None if it is missing or not whole, or if its shards are incomplete."""
     sizes = storage.listing(folder / SHARDS)
 
     def whole(shard: dict[str, Any]) -> bool:
@@ -61,12 +62,12 @@ def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -
 def write_shards(
     folder: str, plan: Plan, settings: FieldSettings, tolerance: Tolerance, *, version: str, stop: str
 ) -> None:
-    """Carry out `plan`: read, check, threshold, cut, encode, shuffle, write.
+    """Carry out `plan`: read, check, cut, threshold, encode, shuffle, write.
 
-    Corrupt events and a file that cannot be read are left out, and listed in the receipt. What must stop the run is
-    written to the file `stop` in a line, and where that is, plans do nothing: so the line reaches the user whole from
-    any runner, the other plans stop too, and finished ones are kept. A worker of another version than `version`, this
-    package's at the command, stops the run.
+    Corrupt events and a file that cannot be read are left out, and listed in the receipt. An error that must stop the
+    run is written to the file `stop` in a line. If this file exists, plans do nothing: so the other plans stop too,
+    finished plans are kept, and the whole line reaches the user from any runner. The run also stops if this package has
+    another version on a worker than `version`, the version at the command.
     """
     output, stopped = storage.location(folder), storage.location(stop)
     if stopped.is_file():
@@ -86,12 +87,12 @@ def write_shards(
             raise
         try:
             storage.create_json(stopped, line)
-        except (InputError, OSError):  # such as a full disk: then the runner has to pass it on
+        except (InputError, OSError):  # for example a full disk: then the runner must pass the line on
             raise InputError(line) from None
 
 
 def _make(folder: Location, plan: Plan, settings: FieldSettings) -> Receipt:
-    """Write the plan's shards, none for a file that cannot be read; the receipt."""
+    """Write the plan's shards, or none for a file that cannot be read. Returns the receipt."""
     path = storage.location(plan.path)
     try:
         content = settings.read(plan)
@@ -129,7 +130,7 @@ def _make(folder: Location, plan: Plan, settings: FieldSettings) -> Receipt:
 
 
 def _write(folder: Location, plan: Plan, split: str, encoded: list[bytes]) -> Shard:
-    """Write the records of one split in an order that depends on the plan alone."""
+    """Write the records of one split in an order that depends only on the plan and the split."""
     order = np.random.default_rng(list(f"{plan.key}-{split}".encode())).permutation(len(encoded))
     content = b"".join(records.framed(encoded[position]) for position in order)
     name = f"{SHARDS}/{plan.key}-{split}.tfrecord"

@@ -1,7 +1,7 @@
 """Steps of a likelihood model on two replicas and on one, as a program: `autoregressive_replicas.py DATASET OUTPUT`.
 
-Its cells are chosen as each shower alone says, its noise is the same for every shower, and its descent is plain: so
-the weights of two replicas are those of one, but for rounding.
+The choice of cells depends on each shower alone, the noise is the same for every shower, and the optimizer is plain
+gradient descent. So two replicas have the same weights as one, up to rounding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEPS = 3
 
 
 def _hits(view: Batch, parity: int, number: int, draws: Any) -> Any:
-    """The first hits of each shower, those of the colour with a weight."""
+    """The first hits of each shower; hits of the colour `parity` have a weight."""
     shower = tf.repeat(tf.range(view["value"].shape[0]), model.HITS_A_SHOWER)
     place = tf.reshape(view["place"][:, : model.HITS_A_SHOWER], [-1, 3])
     value = tf.reshape(view["value"][:, : model.HITS_A_SHOWER], [-1])

@@ -1,4 +1,4 @@
-"""A model of another kind than the product's, in one file: which of two particles made a shower.
+"""A model that is not a generator, in one file: it finds which of two particles made a shower.
 
 python -m training fit --model-file classifier.py --config particles ...
 """
@@ -24,7 +24,7 @@ from training.models.config import CONFIGS, FitConfig, register
 from training.models.randomness import Draws
 
 PARTICLES = ("electron", "pion")
-_PION_FROM_GEV = 150.0  # records hold no particle: in these files pions have the higher energies
+_PION_FROM_GEV = 150.0  # records hold no particle; in these files the showers of higher energy are pions
 
 
 @register("classifier")
@@ -47,7 +47,7 @@ CONFIGS["particles"] = ClassifierConfig(model="classifier", batch=8, epochs=4, l
 
 
 class Accuracy(Judge):
-    """The share of showers whose particle is found."""
+    """The share of showers whose particle is found correctly."""
 
     def add(self, batch: Batch, made: Any) -> Rows:
         right = (made.numpy() > 0.5) == (batch["pion"].numpy() > 0.5)
@@ -58,7 +58,7 @@ class Accuracy(Judge):
 
 
 class Classifier(Model):
-    """Normalised layer energies to the probability of a pion. Batch normalisation, so that averages hold statistics."""
+    """The probability of a pion from normalised layer energies. Batch normalisation gives the averages statistics."""
 
     averaged = ("classifier",)
     guards = (Guard("the classifier is certain, and wrong", lambda table: table["fit"]["cross_entropy"] > 15.0),)

@@ -26,7 +26,7 @@ def run(*arguments: object) -> str:
 
 
 def refused(*arguments: object, command: Callable[..., object] = run) -> str:
-    """The one line that `command` says of these arguments as it ends with the exit code of bad input."""
+    """The one line that `command` prints about these arguments. It must end with the exit code of bad input."""
     with redirect_stderr(StringIO()) as said, pytest.raises(SystemExit) as ended:
         run_command(partial(command, *arguments))
     assert ended.value.code == BAD_INPUT_EXIT_CODE
@@ -35,7 +35,7 @@ def refused(*arguments: object, command: Callable[..., object] = run) -> str:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """The files of a dataset; what is remembered of the inputs beside them is none of it, nor what is being written."""
+    """The files of a dataset, without the document about its inputs, and without files that are being written."""
     files = (path for path in folder.rglob("*") if path.is_file() and path.name != MEMORY)
     return {str(path.relative_to(folder)): path.read_bytes() for path in files if path.suffix != ".partial"}
 
@@ -52,7 +52,7 @@ def records_of(folder: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def settled(path: Path) -> Path:
-    """The file, last changed long enough ago to be remembered by its time."""
+    """The file `path`, whose time of change is set back far enough that the file can be remembered by it."""
     hour_ago = path.stat().st_mtime_ns - 3600 * 10**9
     os.utime(path, ns=(hour_ago, hour_ago))
     return path

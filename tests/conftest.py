@@ -1,4 +1,4 @@
-"""What every test runs under."""
+"""Settings and fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ for _name in ("no_proxy", "NO_PROXY"):  # the servers of tests are on this machi
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Callable[[int], Path]]:
-    """Mounts a disk of so many kilobytes; called again, gives the mounted one that size."""
+    """A function that mounts a disk of so many kilobytes. Called again, it changes the size of that disk."""
     disk = tmp_path / "disk"
     mounted = False
 
@@ -62,14 +62,14 @@ def hashed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pictures of reports hold nothing: painting them is most of a comparison's time. Their titles stay."""
+    """Leave the pictures of reports empty, since drawing takes most of the time of a comparison. Titles stay."""
     for module in ("validation.report.plots", "validation.flow.report"):
         monkeypatch.setattr(f"{module}.png", lambda *_, **__: b"\x89PNG")
 
 
 @pytest.fixture
 def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """The way to an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
+    """A proxy before an object store with the bucket `runs`. Temporary files are in a folder of the test's own."""
     from servers import store
 
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -81,7 +81,7 @@ def proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
 
 @pytest.fixture
 def kubeflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubeflow]:
-    """The server that commands find, with the API of Kubeflow Pipelines; no request departs from the contract."""
+    """A server with the API of Kubeflow Pipelines, which commands find. No request may break the contract."""
     from kubeflow_server import serve
 
     with serve() as running:
@@ -92,7 +92,7 @@ def kubeflow(monkeypatch: pytest.MonkeyPatch) -> Iterator[Kubeflow]:
 
 @pytest.fixture(scope="session")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The dataset of 80 showers, of which an epoch is seven steps of eight."""
+    """The dataset of 80 showers; an epoch is seven steps of eight showers."""
     from trainings import small_dataset
 
     return small_dataset(tmp_path_factory.mktemp("small"))

@@ -1,8 +1,8 @@
-"""Showers of a model with fixed weights, and the tables of quality that were measured with the code that makes them.
+"""Showers of a model with fixed weights, and a hash of the tables of quality that were measured with the same code.
 
     python tests/fixed_model.py
 
-writes both into `golden/fixed_model.json`. It refuses if the showers have changed and the tables have not.
+writes both into `golden/fixed_model.json`. It refuses to do so if the showers have changed but the tables have not.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from likelihoods import drawn, new_model, noise_of, uneven
 GOLDEN = Path(__file__).parent / "golden/fixed_model.json"
 _TABLES = Path(__file__).parent.parent / "docs/model.md"
 _SHOWERS = 16
-_SPREAD = 0.2  # added to weights: initial ones say the same of every cell, and changes of what is told of it do nothing
+_SPREAD = 0.2  # added to weights: with initial weights all cells are alike, whatever the networks are told of them
 
 
 def showers() -> dict[str, list[Any]]:
@@ -37,7 +37,7 @@ def showers() -> dict[str, list[Any]]:
 
 
 def tables() -> str:
-    """The SHA-256 of the tables that say how good the model is."""
+    """The SHA-256 of the tables of the model's quality."""
     quality = _TABLES.read_text().split("\n## Quality\n")[1].split("\n## ")[0]
     rows = [line for line in quality.splitlines() if line.startswith("|")]
     return hashlib.sha256("\n".join(rows).encode()).hexdigest()

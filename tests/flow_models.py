@@ -1,4 +1,4 @@
-"""Folders of flow models that no training made, a flow with a closed form to start them from, and pairs of it."""
+"""Folders of flow models without a training, a flow in closed form to start them from, and pairs of its frames."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ REYNOLDS = (60.0, 160.0)
 
 
 def street(frames: int, grid: Grid = GRID) -> npt.NDArray[np.float32]:
-    """Velocities (T, x, y, 2) of vortices that the inflow carries along, free of divergence: one cell a frame.
+    """Velocities (T, x, y, 2), free of divergence, of vortices that the inflow carries along by one cell a frame.
 
     Their stream function is that of Stuart's vortices, periodic along x.
     """
@@ -43,7 +43,7 @@ def street(frames: int, grid: Grid = GRID) -> npt.NDArray[np.float32]:
 
 
 def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: float = 0.0) -> Card:
-    """The model that `config` names as it is at first, but for normal numbers of this `spread` on its weights."""
+    """The model of `config` with its initial weights, to which normal numbers of this `spread` are added."""
     place.mkdir()
     model, rng = build(config, grid), np.random.default_rng(4)
     for network in model.networks.values():
@@ -68,7 +68,7 @@ class CarriedConfig(FitConfig):
 
 
 class Carried(FlowModel):
-    """What deviates from the inflow moves by a cell a step, and the inflow follows: exact for vortices of one speed."""
+    """Moves the deviation from the inflow by a cell a step, and lets inflow follow: exact for vortices of one speed."""
 
     stride, reach = 4, 1
 
@@ -89,13 +89,13 @@ class Carried(FlowModel):
 
 
 def carried(place: Path, gain: float = 1.0, grid: Grid = GRID) -> Path:
-    """The folder `place` of a model `Carried`."""
+    """Make a model `Carried` in the folder `place`. Returns `place`."""
     write_model(place, CarriedConfig(model="carried", epochs=1, batch=1, learning_rate=0.1, gain=gain), grid)
     return place
 
 
 def write_pairs(place: Path, velocity: npt.NDArray[np.float32], grid: Grid, *, train: int) -> Path:
-    """A dataset of pairs of successive frames of `velocity` (T, x, y, 2) without obstacle; the first are trained on."""
+    """A dataset of pairs of successive frames of `velocity` (T, x, y, 2), no obstacle; the first are trained on."""
     place.mkdir()
     for split, frames, reynolds in (("train", velocity[: train + 1], 80.0), ("validation", velocity[train:], 120.0)):
         flow = Flow(grid, np.zeros(grid.shape, bool), reynolds, (0.5, 1.0), "tests")

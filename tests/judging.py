@@ -1,4 +1,4 @@
-"""Two sets judged: showers as tables, what is resampled of them, their criteria, and the verdict of the command."""
+"""Functions to judge two sets: showers as tables, their resampled means, their criteria, and the command's verdict."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from validation.statistics.resampling import Resampled, resample
 
 @cache
 def table(events: int, seed: int = 0) -> Observables:
-    """Of `make_showers`; it is shared, so copy what is to be changed."""
+    """The observables of `make_showers`. The table is shared, so copy it before a change."""
     return observed(make_showers(events=events, seed=seed))
 
 
@@ -49,12 +49,12 @@ def measurement(
     tolerance: float = 0.1,
     **more: Any,
 ) -> Measurement:
-    """What a criterion judges, whose tolerance is 0.1 about one unless it is said."""
+    """A measurement with these estimates; by default its target is 1 and its tolerance 0.1."""
     return Measurement(name, key, "", "", target, tolerance, estimates, {"value": None}, **more)
 
 
 def opened(*paths: Path, name: str = "", **selection: Any) -> ShowerSet:
-    """The set of the files, called `name` or as the first of them, of which showers are chosen as `Selection` says."""
+    """The set of showers in the files, with the name `name` or that of the first file, and this `Selection`."""
     return ShowerSet.open(list(paths), name or paths[0].stem, Selection(**selection))
 
 
@@ -72,7 +72,7 @@ def criteria_of(
     grade: str | Grade = "gan",
     geometry: Geometry = SMALL_GEOMETRY,
 ) -> dict[str, Criterion]:
-    """By name; of bins of one name the last."""
+    """The criteria by name. If several bins have a criterion of one name, the last bin counts."""
     limits = load_grade(grade) if isinstance(grade, str) else grade
     binning = Binning.of(reference, min(len(reference), len(candidate)), geometry, limits)
     tables, rng = Tables(reference, candidate, per_event), np.random.default_rng(0)
@@ -81,5 +81,5 @@ def criteria_of(
 
 
 def failed(found: dict[str, Criterion]) -> set[str]:
-    """The names of those that failed."""
+    """The names of the criteria that failed."""
     return {name for name, each in found.items() if each.verdict == "fail"}

@@ -1,6 +1,6 @@
-"""The steps of a training done by Keras's `fit`, one a call.
+"""The steps of a training by Keras's `fit`, one step for each call.
 
-The weights are the same to the last bit. Not for several workers, where Keras 3's `fit` fails (keras issue 20585).
+The weights are the same to the last bit. This is not for several workers: Keras 3's `fit` fails (keras issue 20585).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from training.run.loop import Loop
 
 
 def steps(loop: Loop) -> None:
-    """In place of `Loop.steps`."""
+    """Replaces `Loop.steps`."""
     engine = loop.engine
     with engine.strategy.scope():
         model = _FitModel(engine)
@@ -27,7 +27,7 @@ def steps(loop: Loop) -> None:
 
 
 class _FitModel(keras.Model):
-    """The engine's step as Keras wants it."""
+    """The engine's step as a model of Keras."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()

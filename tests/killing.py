@@ -1,4 +1,4 @@
-"""Kills a training ten times, as a program: `python killing.py OUTPUT ARGUMENTS...` with those of the command.
+"""Kills a training ten times: `python killing.py OUTPUT ARGUMENTS...`, with the arguments of the training command.
 
 TensorFlow is imported once, and each training is a fork of this process, before TensorFlow has started any thread.
 """
@@ -21,7 +21,7 @@ _KILLS = 10
 
 
 def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, steps: int) -> None:
-    """Kill a training `after_s` seconds after it has written a checkpoint `steps` steps on from where it began."""
+    """Kill a training `after_s` seconds after it has written a checkpoint that is `steps` steps after its beginning."""
     aim = folder.last_checkpoint(output) + steps
     child = os.fork()
     if child == 0:

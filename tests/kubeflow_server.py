@@ -1,9 +1,9 @@
-"""A server on loopback that speaks the v2beta1 API of Kubeflow Pipelines, with state, and nothing but that API.
+"""A server on loopback that speaks only the v2beta1 API of Kubeflow Pipelines, and has a state.
 
 The published contract is the package kfp-server-api, generated from the API's OpenAPI document: its classes name every
-route with its query parameters, and the models of bodies and answers. Whatever the client asks and whatever this server
-answers is checked against it, field by field, by code that shares nothing with the client's own; what departs from it
-is in `Kubeflow.departures`, which the fixture of the tests expects to be empty.
+route with its query parameters, and the models of bodies and answers. Every request of the client and every answer of
+this server is checked against the contract, field by field, by code that shares nothing with the client's own. What
+breaks the contract is in `Kubeflow.departures`, which the fixture of the tests expects to be empty.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEPS = ["preprocess", "train", "generate", "validate", "promote"]
 
 
 def write_small(path: Path, _platform: object, _name: str = "") -> None:
-    """A package that is read a hundred times as fast as the pipeline's own, which takes half a second."""
+    """Write a small package, which is read 100 times as fast as that of the whole pipeline (half a second)."""
     path.write_text("pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {preprocess: {}}}}\nschemaVersion: 2.1.0\n")
 
 
@@ -99,7 +99,7 @@ def departures(value: Any, kind: str, where: str) -> Iterator[str]:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request: an answer in place of the true one, or none at all."""
+    """A fault of a request: a false answer, or no answer at all."""
 
     status: int = 0
     body: str = ""
@@ -128,7 +128,7 @@ class Asked:
 
 @dataclass
 class Kubeflow:
-    """What the server holds, and how it is to behave."""
+    """The state of the server, and the faults that it is to have."""
 
     secret: str = ""
     multi_user: bool = False
@@ -179,7 +179,7 @@ class Kubeflow:
         return run
 
     def run_service_get_run(self, asked: Asked) -> dict[str, Any]:
-        """Each look finds the run one step further."""
+        """Each request finds the run one step further."""
         run = self._known(self.runs, asked.query["run_id"], "Run")
         self.ticks[run["run_id"]] += 1
         whole = run.get("pipeline_spec") or self._version_of(run)["pipeline_spec"]
@@ -336,7 +336,7 @@ class _Handler(Answering):
 
 
 def _route(method: str, path: str) -> tuple[Operation | None, dict[str, str]]:
-    """The operation of a path, and what stands in its places."""
+    """The operation of a path, and the values of the path's parameters."""
     for operation in CONTRACT:
         pattern = re.sub(r"\\\{([\w.]+)\\\}", r"(?P<\1>[^/:]+)", re.escape(operation.path).replace("\\.", "_dot_"))
         if operation.method == method and (hit := re.fullmatch(pattern, path)):

@@ -1,6 +1,6 @@
 """A real kube-apiserver with a real etcd, on loopback, with RBAC and without controllers.
 
-The real one is built from its Go module, once for this environment (minutes); started in seconds.
+The program is built from its Go module, once for this environment, in minutes. It starts in seconds.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Json = dict[str, Any]
 
 
 class RefusedError(Exception):
-    """The API server said no; the message is its reason."""
+    """The API server refused a request; the message is its reason."""
 
 
 @dataclass(frozen=True)
 class KubernetesApi:
-    """The API as the cluster's administrator sees it; not by the client that is tested."""
+    """The API as the cluster's administrator sees it. It does not use the client that is tested."""
 
     url: str
     authority: Path
@@ -74,7 +74,7 @@ class KubernetesApi:
         )  # fmt: skip
 
     def make_namespace(self, name: str, *accounts: str, **labels: str) -> None:
-        """With service accounts: the default one, which a controller would make, and others."""
+        """Make a namespace with service accounts: the default one, which a controller would make, and `accounts`."""
         about = {"name": name, "labels": labels}
         self.call("POST", "/api/v1/namespaces", {"apiVersion": "v1", "metadata": about})
         for account in ("default", *accounts):
@@ -94,7 +94,7 @@ class KubernetesApi:
 
 
 def kubeconfig(path: Path, server: str, namespace: str = "default", **more: Any) -> Path:
-    """A file for the user of a `server`; `more` says of the parts `cluster` and `user` what they have besides."""
+    """A kubeconfig for the user of a `server`; `more` has further entries of the parts `cluster` and `user`."""
     context = {"cluster": "test", "user": "test", "namespace": namespace}
     parts = {"cluster": {"server": server} | more.get("cluster", {}), "user": more.get("user", {}), "context": context}
     document = {f"{kind}s": [{"name": "test", kind: part}] for kind, part in parts.items()}
@@ -103,7 +103,7 @@ def kubeconfig(path: Path, server: str, namespace: str = "default", **more: Any)
 
 
 def program() -> Path:
-    """The built kube-apiserver; the test is skipped where it cannot be had."""
+    """The built kube-apiserver. The test is skipped if it cannot be built."""
     for needed in ("etcd", "openssl"):
         if shutil.which(needed) is None:
             pytest.skip(f"{needed} is missing, which a Kubernetes API server for tests needs")
@@ -121,7 +121,7 @@ def trainer_definitions() -> list[Json]:
 
 
 def self_signed(folder: Path, name: str) -> tuple[Path, Path]:
-    """The certificate of a server on loopback, and its key, made for the occasion."""
+    """A new certificate of a server on loopback, and its key."""
     certificate, key = folder / f"{name}.crt", folder / f"{name}.key"
     said(
         "openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}",

@@ -1,4 +1,4 @@
-"""A generator in one file: how much each layer of a shower holds.
+"""A generator of showers in one file: it generates only the energy of each layer.
 
 python -m training fit --model-file layers.py ...
 """
@@ -35,7 +35,7 @@ CONFIGS["layers"] = LayersConfig(model="layers", batch=32, epochs=20, learning_r
 
 
 class Layers(ShowerModel):
-    """One network that says how much each layer of a shower holds, all of it in the middle cell of the layer."""
+    """One network that gives the energy of each layer of a shower. All of it is in the middle cell of the layer."""
 
     averaged = ("layers",)
     noise_numbers = uniform_for_normal(_NUMBERS)

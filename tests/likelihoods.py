@@ -1,4 +1,4 @@
-"""The likelihood model of a small calorimeter with the constants of test showers, and such showers as lists of hits."""
+"""The likelihood model of a small calorimeter, with constants from test showers, and test showers as lists of hits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LAYERS = SMALL_GEOMETRY.shape[2]
 
 
 class Few(dict[str, Any]):
-    """Numbers as `constants` finds them, of showers in `geometry`, for what needs few of them."""
+    """A few of the numbers that `constants` computes, of showers in `geometry`, for code that needs no others."""
 
     def __init__(self, geometry: Geometry, **numbers: Any) -> None:
         super().__init__({name: np.float32(value) for name, value in numbers.items()})  # tensors start the devices
@@ -39,7 +39,7 @@ CONSTANTS = Few(SMALL_GEOMETRY, depth=1.8, radius_half=0.9, radius_most=2.6, dep
 
 
 def uneven_showers(*, events: int, seed: int = 0) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Cells, energies and angles of test showers whose deposits are of all sizes, down to less than a hit."""
+    """Cells, energies and angles of test showers with deposits of all sizes, also below the threshold of a hit."""
     made = make_showers(events=events, seed=seed)
     spread = np.random.default_rng(seed).lognormal(-0.5, 1.0, made.cells.shape)
     return (made.cells * spread).astype(np.float32), made.energy_gev, made.theta_rad
@@ -48,7 +48,7 @@ def uneven_showers(*, events: int, seed: int = 0) -> tuple[FloatArray, FloatArra
 def as_batch(
     cells: FloatArray, energy_gev: FloatArray, theta_rad: FloatArray, *, longest: int = 0
 ) -> dict[str, tf.Tensor]:
-    """The showers as lists of hits, of a common length, or as long as `longest`: what `decode_hits` gives."""
+    """The showers as lists of hits, as from `decode_hits`; lists are as long as the longest one, or `longest`."""
     flat = cells.reshape(len(cells), -1)
     length = max(int((flat > 0).sum(1).max()), longest)
     place = np.full((len(flat), length), -1, np.int32)
@@ -61,7 +61,7 @@ def as_batch(
 
 
 def labels_of(batch: Batch) -> Labels:
-    """The labels of showers that have no more than energy and angle."""
+    """The labels of showers that have only energy and angle."""
     return Labels.of(batch, NO_LABELS)
 
 
@@ -96,14 +96,14 @@ def cells_of(model: Autoregressive) -> list[Any]:
 
 
 def uneven(weights: Iterable[Any], size: float, seed: int = 2) -> None:
-    """Weights as far from their first ones as training might bring them."""
+    """Change weights by as much as a training might change them."""
     rng = np.random.default_rng(seed)
     for weight in weights:
         weight.assign(weight + size * rng.normal(size=weight.shape))
 
 
 def of_every_cell(model: Autoregressive) -> Autoregressive:
-    """The model with weights that say something else of every cell."""
+    """The model with weights that give different values for every cell."""
     uneven((weight for density in cells_of(model) for weight in density.trainable_weights), 0.03, seed=4)
     return model
 
@@ -147,12 +147,12 @@ def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[
 
 
 def independent(chance: Any, shower: Any, number: Any, uniform: Any, start: Any) -> Any:
-    """`shared_energy.hit`, whatever the number of hits."""
+    """Replaces `shared_energy.hit`; the number of hits does not count, cells are independent."""
     return uniform < chance
 
 
 def noise_of(model: Autoregressive, showers: int, seed: int = 0) -> FloatArray:
-    """Uniform numbers as generation has them: multiples of 2^-24."""
+    """Uniform numbers as in generation: multiples of 2^-24."""
     whole = np.random.default_rng(seed).integers(0, 2**24, (showers, model.noise_numbers))
     return (whole * 2.0**-24).astype(np.float32)
 

@@ -1,4 +1,4 @@
-"""A node that is no machine: the containers of its pods are processes here, and their logs served as by a kubelet."""
+"""A simulated node: the containers of its pods are processes here, and their logs are served as by a kubelet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Node:
         self._readers: dict[tuple[str, str], threading.Thread] = {}
 
     def start(self, pod: Json, hosts: Mapping[str, str]) -> subprocess.Popen[str]:
-        """The process of `pod`. The names of its network do not exist here: `hosts` has other addresses for them."""
+        """The process of `pod`. The names of its network do not exist here; `hosts` has addresses in place of them."""
         container = pod["spec"]["containers"][0]
         variables = {each["name"]: _value(each, pod) for each in container["env"]}
         arguments = [*container["command"], *container["args"]]  # in which no test has a $
@@ -76,7 +76,7 @@ class Node:
 
     @contextmanager
     def serve(self, folder: Path) -> Iterator[int]:
-        """Serve /containerLogs, as kubelets do; the port."""
+        """Serve /containerLogs, as kubelets do. Yields the port."""
         server = Played(_Logs, self, self_signed(folder, "kubelet"))
         with server.serving():
             yield server.server_port
@@ -110,7 +110,7 @@ def _stamp(at: float) -> str:
 
 
 def _value(variable: Json, pod: Json) -> str:
-    """The value of an environment variable; of what a pod says of itself, what the Job and our runtime name."""
+    """The value of an environment variable. Of a pod's own fields, only those are known that Job and runtime name."""
     if "valueFrom" not in variable:
         return str(variable["value"])
     source = variable["valueFrom"]

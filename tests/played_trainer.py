@@ -1,8 +1,8 @@
-"""What nobody does in a cluster that is only an API server: the Trainer's, JobSet's and Job's part, and a node's.
+"""Simulated controllers for a cluster that is only an API server: the Trainer, JobSet, Job, and a node.
 
-As little as the launcher can see of them, from the objects that the API holds: a TrainJob and its runtime become pods,
-named and labelled as JobSet does; their commands run here as processes with the environment and arguments that the
-pods give them; their logs are served to the API server as a kubelet does; their ends are judged by the runtime's rules.
+They do only what the launcher can see. A TrainJob and its runtime become pods, named and labelled as by JobSet. The
+commands of the pods run here as processes, with the environment and arguments of the pods. Their logs are served to the
+API server as by a kubelet. The rules of the runtime decide what follows from their ends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TRAINJOBS = "/apis/trainer.kubeflow.org/v1alpha1/namespaces/{}/trainjobs"
 
 
 class PlayedTrainer:
-    """The controllers of one namespace; each step is taken when it is called."""
+    """The controllers of one namespace. Each method does one step of their work."""
 
     def __init__(self, api: KubernetesApi, namespace: str, node: Node) -> None:
         self._api, self._node = api, node
@@ -57,7 +57,7 @@ class PlayedTrainer:
         return [process for _, process in self._teams[name]]
 
     def play(self, outcome: str = "Complete") -> None:
-        """A job from its creation to its deletion, which comes to this `outcome`."""
+        """Play a job from its creation to its deletion, with this `outcome`."""
         job = self.wait_for_job()
         self.start(job)
         assert self.conclude(job) == outcome
@@ -74,7 +74,7 @@ class PlayedTrainer:
         return next(each["template"] for each in jobs if each["template"]["metadata"]["labels"][label] == "trainer")
 
     def _template(self, job: Json) -> Json:
-        """The runtime's template of a pod with what the TrainJob says of it, as the Trainer joins them."""
+        """The runtime's template of a pod with the settings of the TrainJob, joined as by the Trainer."""
         template = copy.deepcopy(self._replicated_job(job)["spec"]["template"])
         container = next(each for each in template["spec"]["containers"] if each["name"] == "node")
         trainer = job["spec"]["trainer"]
@@ -90,7 +90,7 @@ class PlayedTrainer:
         self._api.call("PATCH", path, body, "strategic-merge-patch+json")
 
     def conclude(self, job: Json) -> str:
-        """Wait until a worker has failed or all have ended, and do what the runtime says; what that was."""
+        """Wait until a worker has failed or all have ended, and follow the runtime's rules. Returns what was done."""
         name = job["metadata"]["name"]
         team = self._teams[name]
 
@@ -130,12 +130,12 @@ class PlayedTrainer:
         self._api.call("PATCH", path, {"status": {"conditions": [condition]}}, "merge-patch+json")
 
     def is_going(self, job: Json) -> bool:
-        """Whether `job` was deleted, be it that its pods are not yet gone."""
+        """Whether `job` was deleted, even if its pods still exist."""
         found = self._api.find(f"{self._jobs}/{job['metadata']['name']}")
         return found is None or "deletionTimestamp" in found["metadata"]
 
     def collect(self, job: Json) -> None:
-        """Once `job` is deleted: its pods end and go before it, as it was asked to be deleted in the foreground."""
+        """When `job` is deleted, end and remove its pods first, as in a deletion in the foreground."""
         name = job["metadata"]["name"]
         wait_until(partial(self.is_going, job), f"the deletion of TrainJob {name}")
         found = self._api.call("GET", f"{self._jobs}/{name}")
@@ -151,7 +151,7 @@ class PlayedTrainer:
             self._api.call("DELETE", path, gracePeriodSeconds="0")
 
     def stop(self) -> None:
-        """End what still runs, and clear away what is left."""
+        """End all running processes, and remove what is left."""
         for _, process in (each for team in self._teams.values() for each in team):
             process.kill()
             process.wait()

@@ -1,6 +1,6 @@
-"""The steps of a run, each as its pod runs it, and what they leave: `python pods.py KILLS FILE OUTPUT...`.
+"""The steps of a run, each run as in its pod: `python pods.py KILLS FILE OUTPUT...`.
 
-Each OUTPUT gets a run of the showers in FILE. The runs after the first are killed so many times (SIGKILL), at random
+Each OUTPUT gets a run of the showers in FILE. Each run after the first is killed KILLS times (SIGKILL), at random
 moments of given steps, and each attempt has an empty disk. kfp, Beam and TensorFlow are imported once, and each attempt
 is a fork of this process, before TensorFlow has started any thread.
 """
@@ -39,9 +39,9 @@ _KILLED = ("train", "preprocess", "train", "train", "generate", "train", "genera
 
 
 def perform(step: Any, disk: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
-    """What `step` returns when it is `given` so much, and its artifacts, which the launcher would bring and take.
+    """What `step` returns for the `given` arguments, and its artifacts, which Kubeflow's launcher would carry.
 
-    Their files are on `disk`.
+    The files of the artifacts are on `disk`.
     """
     asked = inspect.signature(step.python_func).parameters
     assert given.keys() <= asked.keys()
@@ -52,7 +52,7 @@ def perform(step: Any, disk: Path, **given: Any) -> tuple[Any, dict[str, Any]]:
 
 
 def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> None:
-    """The steps in a row, each with what the ones before it left; `began` is told of each."""
+    """Run the steps one after the other, each with the results of the steps before; `began` is called for each step."""
     given = parameters.defaults() | {"output": output, "config": "small", "grade": grade, "per_event": 2}
     given |= {"patterns": [file], "job": {}}
 
@@ -98,7 +98,7 @@ class Attempt:
         there.close()
 
     def until(self, step: str) -> float:
-        """Wait until `step` begins; the seconds since the step before it began. SystemExit: the run ended before."""
+        """Wait until `step` begins. Returns the seconds since the step before began. SystemExit: the run ended."""
         while step not in self._began:
             try:
                 told = self._here.recv()

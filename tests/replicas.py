@@ -1,13 +1,14 @@
 """A training of a tiny model under a strategy, as a program: `python replicas.py DATASET FOLDER`.
 
-A worker of several writes FOLDER/multi-worker.npz; a process alone one-device.npz, and mirrored.npz of two devices.
+A worker of several writes FOLDER/multi-worker.npz. A single process writes one-device.npz, and mirrored.npz with two
+devices.
 
-The model has no dropout, no batch normalisation and no noise in what it learns from, and plain gradient descent of
-rate 1, so that what its weights change by in a step is the sum of the gradients over all replicas, exactly. The last
-loss of its second phase is the mean of a random number a shower, which shows what noise the replicas drew.
+The model has no dropout, no batch normalisation and no noise in its input, and plain gradient descent of rate 1. So the
+change of its weights in a step is exactly the sum of the gradients over all replicas. The last loss of its second phase
+is the mean of a random number for each shower, which shows the noise that the replicas drew.
 
-Beside it, what a look at an untrained generator finds in the same showers, in batches of six, of which the last is
-smaller and the replicas have unequally many, and in one batch, which leaves a replica without any.
+The files also have the evaluation of an untrained generator on the same showers: in batches of six, where the last is
+smaller and replicas have unequal numbers, and in one batch, where one replica has none.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ def tiny(kind: type[Tiny] = Tiny, **settings: Any) -> FitConfig:
 
 
 def collectives(engine: Engine, batches: Any) -> int:
-    """How many operations of the graph of a step exchange something between replicas."""
+    """The number of operations in the graph of a step that exchange data between replicas."""
     graph = engine._run.get_concrete_function(batches, tf.constant(1), tf.constant(0.0)).graph.as_graph_def()
     nodes = [node for function in graph.library.function for node in function.node_def] + list(graph.node)
     return sum(
@@ -106,9 +107,9 @@ def collectives(engine: Engine, batches: Any) -> int:
 
 
 def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
-    """Losses, energy sum and numbers of showers of looks at the generator, and what this worker did for them.
+    """Losses, energy sum and numbers of showers of evaluations of the generator, and what this worker did for them.
 
-    That is how many batches it saw, and how often TensorFlow traced the look.
+    The worker's part is the number of batches that it saw, and how often TensorFlow traced the evaluation.
     """
     import layers  # noqa: F401  which makes the config `layers` known; in tests' own processes it is a user's file
 

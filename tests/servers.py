@@ -33,7 +33,7 @@ BUILD_SECONDS = 900.0  # of a first build, which downloads its modules
 
 
 def go(*arguments: str | Path, **how: Any) -> str:
-    """What a command of Go prints; the test is skipped where it fails, as it does without a network."""
+    """What a command of Go prints. The test is skipped if the command fails, as it does without a network."""
     if shutil.which("go") is None:
         pytest.skip("Go is missing, which builds servers for tests")
     command = ["go", *arguments]
@@ -73,7 +73,7 @@ def said(*command: object, **how: Any) -> str:
 
 
 def free_port() -> int:
-    """A port that nothing listens on, below those that outgoing connections take in the meantime."""
+    """A port on which nothing listens, below the ports that outgoing connections may take meanwhile."""
     while True:
         port = 20_000 + secrets.randbelow(12_000)
         with suppress(OSError), socket.socket() as probe:
@@ -92,7 +92,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 
 @contextmanager
 def running(*command: object, log: str | Path = os.devnull) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that goes on for as long as the block, and writes into `log`."""
+    """A process that runs until the end of the block, and writes into `log`."""
     with Path(log).open("wb") as out, subprocess.Popen(list(map(str, command)), stdout=out, stderr=out) as process:
         try:
             yield process
@@ -101,7 +101,7 @@ def running(*command: object, log: str | Path = os.devnull) -> Iterator[subproce
 
 
 def together(command: Sequence[str], **more: str) -> None:
-    """Run `command` as the two workers of one training, with `more` in their environment, to their good ends."""
+    """Run `command` as the two workers of one training, with `more` in their environment. Both must succeed."""
     hosts = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
     workers = [
         subprocess.Popen(command, env=os.environ | more | Cluster(hosts, index).to_environment()) for index in (0, 1)
@@ -114,7 +114,7 @@ def together(command: Sequence[str], **more: str) -> None:
 
 
 class Proxy:
-    """A way to a server on loopback that counts what is sent up it, and that can be cut."""
+    """A proxy to a server on loopback. It counts the bytes that are sent to the server, and can be cut."""
 
     def __init__(self, target_port: int) -> None:
         self.sent = 0
@@ -128,11 +128,11 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut_after(self, more: int) -> None:
-        """Cut the connection that sends so many more bytes, once."""
+        """Cut the connection once, after so many more bytes are sent."""
         self._cut_after = self.sent + more
 
     def close(self) -> None:
-        """Take no more connections, and drop those there are at their next byte."""
+        """Take no more connections, and drop existing ones at their next byte."""
         self._closed = True
         self._listener.close()
 
@@ -174,7 +174,7 @@ Way = TypeVar("Way", "Proxy", "Unreliable")
 
 
 class Answering(BaseHTTPRequestHandler):
-    """The answers of a server that is played, which prints nothing of its requests."""
+    """The request handler of a simulated server; it does not print requests."""
 
     def send(self, status: int, text: str, *headers: tuple[str, str]) -> None:
         """Answer with `text`, which is called JSON, and more `headers`."""
@@ -190,7 +190,7 @@ class Answering(BaseHTTPRequestHandler):
 
 
 class Played(ThreadingHTTPServer):
-    """A server on loopback that answers by `handler`, out of its `state`; over TLS with a `certificate` and its key."""
+    """A server on loopback that answers by `handler` from its `state`; over TLS with a `certificate` and its key."""
 
     def __init__(self, handler: type[Answering], state: Any = None, certificate: Sequence[Path] = ()) -> None:
         super().__init__(("127.0.0.1", 0), handler)
@@ -209,7 +209,7 @@ class Played(ThreadingHTTPServer):
 
     @contextmanager
     def serving(self, let_go: Callable[[], None] = lambda: None) -> Iterator[str]:
-        """The address, where it answers for as long as the block; `let_go` ends what it holds back, at the end."""
+        """The address of the server, which answers until the end of the block; then `let_go` releases held requests."""
         with self:
             thread = threading.Thread(target=self.serve_forever, args=(0.02,))
             thread.start()
@@ -222,7 +222,7 @@ class Played(ThreadingHTTPServer):
 
 
 class Unreliable(ThreadingHTTPServer):
-    """A way to a server on loopback that harms a `share` of the requests, by lot, in one of the ways of `HARMS`.
+    """A proxy to a server on loopback that harms a random `share` of the requests, in one of the ways of `HARMS`.
 
     `seen` counts them. With a `refusal`, a status and its reason, every change is refused.
     """
@@ -239,7 +239,7 @@ class Unreliable(ThreadingHTTPServer):
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     def harm(self) -> str:
-        """What happens to the next request; nothing, mostly."""
+        """The harm that the next request gets; for most requests none."""
         found = self._lots.choice(self.HARMS) if self._lots.random() < self.share else ""
         self.seen[found] += 1
         return found
@@ -294,7 +294,7 @@ class _Passing(Answering):
 
 @contextmanager
 def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
-    """An object store with one empty bucket behind a proxy, or another `way`; Google's client is pointed at it."""
+    """An object store with one empty bucket behind a proxy, or another `way`. Google's client is set to use it."""
     from google.cloud import storage as google_storage  # half a second, for tests of buckets alone
 
     from calopipe import gcs

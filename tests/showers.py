@@ -1,4 +1,4 @@
-"""The one factory of test showers: deterministic, small, of a known form; and files of them."""
+"""Test showers, and files of them. Showers are deterministic, small, and of a known form."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SPREAD_OUT = np.concatenate([np.arange(first, first + 20) for first in (0, 120, 
 
 
 def measured_angle(cells: Any, cell_size: float = 1.0, layer_pitch: float = 1.0) -> Any:
-    """The reference's angle (N,) of dense showers (N, x, y, layer), in units of the index or, with sizes, in space."""
+    """The reference's angle (N,) of dense showers (N, x, y, layer), with lengths in cells or, given sizes, in mm."""
     image = np.asarray(cells, dtype=np.float64)
     in_x, in_y = image.sum(axis=2), image.sum(axis=1)
     sizes = (cell_size, cell_size, layer_pitch)
@@ -50,7 +50,7 @@ def measured_angle(cells: Any, cell_size: float = 1.0, layer_pitch: float = 1.0)
 
 
 def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Showers:
-    """Showers of 100-200 GeV at 60-120 degrees: a gamma profile in depth, an exponential one across, sparse."""
+    """Sparse showers of 100-200 GeV at 60-120 degrees, with a gamma profile in depth and an exponential one across."""
     rng = np.random.default_rng(seed)
     energy = rng.uniform(100, 200, events).astype(np.float32)
     theta = np.radians(rng.uniform(60, 120, events)).astype(np.float32)
@@ -67,7 +67,7 @@ def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOME
 def _cells_about(
     at_x: Any, at_y: Any, depth: Any, energy_gev: FloatArray, *, geometry: Geometry, rng: np.random.Generator
 ) -> FloatArray:
-    """Cells of showers whose axes go through these places, in cells, and that hold so much in depth, (N, layer) all."""
+    """Cells of showers whose axes go through these places, in cells, with these energies of layers; all (N, layer)."""
     x, y = (np.arange(n) + 0.5 - n / 2 for n in geometry.shape[:2])
     distance = np.hypot(x[:, None, None] - at_x[:, None, None, :], y[None, :, None] - at_y[:, None, None, :])
     density = np.exp(-1.5 * distance) * depth[:, None, None, :]
@@ -101,7 +101,7 @@ def make_ring_showers(
 def write_file(
     path: Path, showers: Showers, *, geometry: Geometry | None = SMALL_GEOMETRY, chunks: bool = True, **replaced: Any
 ) -> Path:
-    """A file in the reference's layout. `replaced` puts other arrays under its datasets' names; None leaves one out."""
+    """A file in the reference's layout. `replaced` gives other arrays for its datasets; None leaves a dataset out."""
     datasets = {"ECAL": showers.cells, "energy": showers.energy_gev, "theta": showers.theta_rad} | replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
@@ -119,7 +119,7 @@ def write_file(
 
 
 def write_whole(path: Path, showers: Showers, geometry: Geometry, deposits: str = "") -> Path:
-    """A file of `showers` as the product writes it, in the layout `deposits`."""
+    """A file of `showers`, written by calopipe in the layout `deposits`."""
     with shower_writer(path, geometry, {}, deposits) as writer:
         writer.write(showers)
     return path
@@ -139,7 +139,7 @@ def make_file(path: Path, *, events: int, seed: int = 0, geometry: Geometry = SM
 
 
 def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:
-    """Showers of two kinds, 211 twice as deep as 11, whose axes lean along x by the azimuth, -0.5 to 0.5 rad."""
+    """Showers of the kinds 11 and 211 (twice as deep), whose axes lean along x by the azimuth, -0.5 to 0.5 rad."""
     rng = np.random.default_rng(seed)
     layers = SMALL_GEOMETRY.shape[2]
     energy, theta, phi = (

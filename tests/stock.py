@@ -1,4 +1,4 @@
-"""The 3DGAN of stock Keras layers, for comparison: the same functions of the same weights, slower."""
+"""The 3DGAN with stock Keras layers, for comparison: slower, but the same functions of the same weights."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from training.models.gan import networks
 
 @contextmanager
 def stock_layers() -> Iterator[None]:
-    """Networks of the 3DGAN that are made in the block are of stock layers."""
+    """Networks of the 3DGAN that are made in the block have stock layers."""
     stock = {"Conv3D": convolution, "BatchNormalization": layers.BatchNormalization}
     with patch.multiple(networks, arrange=lambda flow: flow, restore=lambda flow: flow, **stock):
         yield

@@ -1,4 +1,4 @@
-"""The rooms of the house: which may import which, and that nothing imports in a circle."""
+"""The packages: which package may import which, and that no imports form a circle."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def modules() -> dict[str, Path]:
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
-    """Our modules that the one at `path` imports, wherever in it."""
+    """The project's modules that the module at `path` imports, anywhere in its code."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:

@@ -1,4 +1,4 @@
-"""The cells that a training step looks at stand for all, and are told what sampling will tell them."""
+"""The cells that a training step takes represent all cells, and get the same input as in sampling."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _image(view: Batch, shower: int = 0) -> Array:
 
 
 def _colours(view: Batch, place: Any) -> Array:
-    """Of cells `place` (cells, 4): 0 for those an even number of steps from the cell that the axis meets, else 1."""
+    """The colours of cells `place` (cells, 4): 0 at an even number of steps from the cell on the axis, else 1."""
     shower, x, y, layer = np.asarray(place).T
     met = 8 + np.rint(view["axis"].numpy()[shower, layer]).astype(int)
     return (np.abs(x - met[:, 0]) + np.abs(y - met[:, 1])) % 2
@@ -77,7 +77,7 @@ def _unbiased(estimate: Callable[[int], float], truth: float, draws: int) -> Non
 
 @pytest.mark.parametrize("parity", [0, 1])
 def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
-    """They are all those of some layers, so that it is known what they share."""
+    """They are all hits of some layers, so the energy that they share is known."""
     view = _view(model, 3)
     images = np.stack([_image(view, shower) for shower in range(3)])
     hits = np.argwhere(images > 0)
@@ -101,7 +101,7 @@ def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
 
 @pytest.mark.parametrize("parity", [0, 1])
 def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive, parity: int) -> None:
-    """Of each shower of a batch, whatever its place in the batch."""
+    """This holds for each shower of a batch, whatever its place in the batch."""
     view = _view(model, 3)
     chosen = tf.function(
         lambda number: cells.some_empty(view, parity, 60, Draws.of(5, number), model._store), autograph=False
@@ -176,7 +176,7 @@ def test_shares_are_told_how_the_layers_before_were_shared_by_the_cells_around(m
 def test_shares_are_told_of_the_cell_that_the_axis_meets(
     model: Autoregressive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its neighbours in the layers before, and where the axis is in it; in sampling the same."""
+    """They get its neighbours in the layers before, and the place of the axis in it; sampling gives the same."""
     view = _view(model, 2)
     place, axis = cells.met(view, model._store.mesh).numpy(), view["axis"].numpy()
     expected = [(s, *(np.rint(axis[s, layer]).astype(int) + 8), layer) for s in range(2) for layer in range(_LAYERS)]
@@ -199,7 +199,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
 
 
 def _true_logits(view: Batch) -> Any:
-    """Of the shares of the layers' energies that cells of the colour of the axis hold."""
+    """The logits of the shares of the layers' energies in cells of the colour of the axis."""
     found = []
     for shower, layer in np.ndindex(2, _LAYERS):
         place = np.array([(shower, x, y, layer) for x, y in np.ndindex(_NX, _NY)])
@@ -213,7 +213,7 @@ def _true_logits(view: Batch) -> Any:
 def test_the_likelihood_of_some_cells_is_that_of_all(
     model: Autoregressive, colour: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In the mean over draws, of every hit and every empty cell. In half of the layers each hit's energy is its own."""
+    """Mean over draws, for every hit and every empty cell. In half of the layers hits share no energy."""
     one = _view(model, 1)
     density, odd = cells_of(model)[colour], bool(colour)
     image = _image(one)

@@ -1,4 +1,4 @@
-"""What is computed before training: showers taken evenly from all batches, and the copula against closed forms."""
+"""The constants before training: showers are taken evenly from all batches; the copula against closed forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KNOTS = np.linspace(-4, 4, 129)
 
 
 def _labels(showers: int, more: int = 0) -> Any:
-    """The terms of labels that are as good as independent; the first is 1."""
+    """Terms of labels that are nearly independent; the first term is 1."""
     terms = np.random.default_rng(1).uniform(-1, 1, (showers, frame.MEAN_TERMS + more))
     terms[:, 0] = 1
     return terms
@@ -30,7 +30,7 @@ def _constant(showers: int) -> Any:
 
 
 def _copula_of(values: Any, known: Any = None, budget_terms: Any = None) -> Any:
-    """Of totals (N, D), each of showers with the same labels, whose last depend on nothing else if not said."""
+    """The copula of totals (N, D) of showers with the same labels. By default the last ones depend on nothing else."""
     known = np.ones(values.shape, bool) if known is None else known
     terms = np.zeros((len(values), 0)) if budget_terms is None else budget_terms
     return copula(values, _constant(len(values)), known, 0.0, terms)
@@ -57,7 +57,7 @@ def test_mean_and_log_width_are_least_squares_also_in_labels_beside_energy_and_a
 
 
 def test_a_least_squares_fit_of_few_showers_is_that_of_the_equations() -> None:
-    """Values on the fitted plane itself have no residual that counts, however small the units are."""
+    """Values on the fitted plane have a residual of zero up to rounding, however small the units are."""
     labels = _labels(60)
     for unit in (1.0, 1e-4):
         coefficients = unit * np.arange(1.0, 12.0)
@@ -67,7 +67,7 @@ def test_a_least_squares_fit_of_few_showers_is_that_of_the_equations() -> None:
 
 @pytest.mark.parametrize("showers", [100, 500, 1000])
 def test_quantiles_go_on_by_the_slope_of_the_outer_fiftieths(showers: int) -> None:
-    """Of a skewed number: within the sample its closed form, beyond it the chord of the outer two in a hundred."""
+    """For a skewed number: its closed form within the sample, and beyond it the chord of the outer two in a hundred."""
     scores, outer = ndtri((np.arange(showers) + 0.5) / showers), showers // 50
     values = np.exp(scores)
     found = _copula_of(np.random.default_rng(3).permutation(values)[:, None])
@@ -80,7 +80,7 @@ def test_quantiles_go_on_by_the_slope_of_the_outer_fiftieths(showers: int) -> No
 
 
 def test_correlations_are_those_of_the_scores_of_ranks() -> None:
-    """Of totals that are monotonic in normal numbers; one that a quarter of the showers have counts as 0 elsewhere."""
+    """Totals are monotonic in normal numbers. A total that a quarter of the showers have counts as 0 in the others."""
     rng = np.random.default_rng(4)
     normal = rng.normal(size=(2000, 3)) @ np.array([[1, 0.8, -0.5], [0, 0.6, 0.3], [0, 0, 0.8]])
     values = np.stack([normal[:, 0], np.exp(normal[:, 1]), normal[:, 2] ** 3], 1)
@@ -103,7 +103,7 @@ def test_correlations_are_those_of_the_scores_of_ranks() -> None:
 def test_energies_have_quantiles_of_their_own_where_showers_and_their_range_are_enough(
     showers: int, decades: float, energies: int
 ) -> None:
-    """Of n energies the outer two have N / 2 (n - 1) showers, 300 at least; they are half a unit apart."""
+    """For n energies, half a unit apart, the outer two have N / 2 (n - 1) showers, 300 at least."""
     even = (np.arange(showers) + 0.5) / showers * 2 - 1
     weights = _about_energies(even, decades)
     assert weights.shape == (showers, energies)
@@ -116,7 +116,7 @@ def test_energies_have_quantiles_of_their_own_where_showers_and_their_range_are_
 
 @pytest.mark.parametrize(("rows", "regressed"), [(49, False), (50, True)])
 def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed: bool) -> None:
-    """Whatever stands for it in the others; and one that none has is finite."""
+    """Its placeholder in the other showers does not count; a total that no shower has is finite."""
     values = np.random.default_rng(6).exponential(size=(200, 1)) + 3
     found, alone = _copula_of(values, np.arange(200)[:, None] < rows), _copula_of(values[:rows])
     for name in ("mean", "scale", "quantiles"):
@@ -129,7 +129,7 @@ def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed:
 
 
 def test_what_the_last_totals_are_linear_in_is_taken_from_them_before_all_else() -> None:
-    """Last totals that are nothing but their terms leave no mean; the totals before them do not follow the terms."""
+    """If the last totals consist only of their terms, no mean is left; earlier totals do not follow the terms."""
     showers, rng = 400, np.random.default_rng(7)
     terms, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, totals.LAST))
     noise = rng.normal(size=(showers, 1 + totals.LAST))
@@ -142,7 +142,7 @@ def test_what_the_last_totals_are_linear_in_is_taken_from_them_before_all_else()
 
 
 def _batches(sizes: list[int]) -> list[dict[str, Any]]:
-    """Batches of showers of rising energies, whose hits are the more."""
+    """Batches of showers of rising energies and rising numbers of hits."""
     found, first = [], 0
     for number, size in enumerate(sizes):
         energy = np.arange(first, first + size, dtype=np.float32)
@@ -156,7 +156,7 @@ def _batches(sizes: list[int]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("sizes", [[100] * 7, [256, 256, 37], [3] * 50, [1, 400, 2]])
 @pytest.mark.parametrize("number", [10, 60, 10_000])
 def test_some_showers_are_taken_evenly_from_all_batches(sizes: list[int], number: int) -> None:
-    """Of showers sorted by energy: every k-th one, with its labels and its hits."""
+    """From showers sorted by energy, every k-th one is taken, with its labels and its hits."""
     found, every = _some(_batches(sizes), number), sum(sizes)
     step = max(1, every // number)
     np.testing.assert_array_equal(found["energy_gev"], np.arange(0, every, step))

@@ -1,4 +1,4 @@
-"""What a cell is told of its layer: in training, of all layers at once, what sampling finds layer after layer."""
+"""The context of a cell from its layer: training computes it for all layers at once, sampling layer after layer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def model() -> Autoregressive:
 
 @pytest.fixture(autouse=True)
 def _some_are_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that some colours are promised another energy than they hold."""
+    """Raise `ALONE`, so that the promised energy of some colours is not the energy that they hold."""
     monkeypatch.setattr(frame, "ALONE", 30)
 
 
@@ -97,7 +97,7 @@ def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) ->
 
 
 def test_where_the_rest_of_the_energy_has_to_be() -> None:
-    """By hand, in cells of each layer: of all energy, and of that near the axis, for which wide cells count less."""
+    """By hand, in cells of each layer: for all energy, and for energy near the axis, where wide cells count less."""
     sizes = [(5.0, 5.0), (10.0, 20.0), (10.0, 20.0)]
     geometry = Geometry.of_layers([Layer(5.0, 1.0, (8, 8), size_mm=size) for size in sizes], 0.02)
     rng = np.random.default_rng(3)
@@ -124,7 +124,7 @@ def test_where_the_rest_of_the_energy_has_to_be() -> None:
 
 
 def test_contexts_are_about_one_wide(model: Autoregressive) -> None:
-    """Of showers that the constants are not of; and what is far off is clipped."""
+    """For showers that were not used for the constants. Values that are far off are clipped."""
     planned, sums, promised, _ = _planned(model)
     for odd in (False, True):
         told = contexts_of(planned.flat(), sums, promised, tf.zeros([1, len(SUMS)]), odd=odd)

@@ -1,4 +1,4 @@
-"""Densities of numbers and cells, and of how the energy of a layer is shared, against integrals and what is drawn."""
+"""Densities of numbers, of cells, and of the sharing of a layer's energy, against integrals and drawn samples."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_numbers_of_hits_far_from_what_is_expected_have_a_gradient() -> None:
 
 
 def _exact(logs: Any, parts: Any) -> float:
-    """log p of the differences to the last score, over all choices of components: normal, with a variance in common."""
+    """log p of the differences to the last score, summed over all choices of components: normal, of common variance."""
     weights, means, widths = (each.astype(float) for each in parts)
     total = 0.0
     for choice in product(range(weights.shape[1]), repeat=len(logs)):
@@ -126,7 +126,7 @@ def _exact(logs: Any, parts: Any) -> float:
 
 
 def test_deposits_that_share_an_energy_are_as_likely_as_the_differences_of_their_scores() -> None:
-    """Of groups of one to five hits, in any order of the rows, some of which do not count."""
+    """For groups of one to five hits, with rows in any order; some rows do not count."""
     rng = np.random.default_rng(11)
     sizes = [1, 2, 2, 3, 5, 4, 2]
     group = np.repeat(np.arange(len(sizes)), sizes)
@@ -148,7 +148,7 @@ def test_deposits_that_share_an_energy_are_as_likely_as_the_differences_of_their
 
 
 def test_deposits_far_from_what_is_likely_have_a_likelihood_and_a_gradient() -> None:
-    """Of many hits, where the integrand is narrow, the sum over steps finds it."""
+    """The integrand of many hits is narrow, and the sum over steps still finds it."""
     rng = np.random.default_rng(12)
     hits = 400
     means, logs = rng.normal(0, 1, hits), rng.normal(0, 3, hits)

@@ -1,4 +1,4 @@
-"""Files of a likelihood model: SavedModel and ONNX give what generation gives, and refuse what it refuses."""
+"""Exports of a likelihood model: SavedModel and ONNX give the showers of generation, and refuse the same labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SEED = 3
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A step on showers of 110 to 190 GeV, of which none are left to judge by, which takes longer."""
+    """A model of one step on showers of 110 to 190 GeV. None are left for an evaluation, which would take longer."""
     place = tmp_path_factory.mktemp("narrow")
     made = make_showers(events=120)
     narrow = made[(made.energy_gev > 110) & (made.energy_gev < 190)]
@@ -104,7 +104,7 @@ def test_an_onnx_file_makes_the_showers_of_the_same_noise(generator: Generator, 
 
 
 def _refused_and_taken(generator: Generator) -> tuple[list[tuple[float, float]], list[tuple[float, float]]]:
-    """Labels of a model of 110 to 190 GeV: 100 and 200 are outside, what is a thousandth beyond its ends is not."""
+    """Labels for a model of 110 to 190 GeV: 100 and 200 are outside; a thousandth beyond the ends is not outside."""
     (low, high), (least, most) = (generator.card.valid_range[name] for name in ("energy_gev", "theta_rad"))
     assert 110 < low < 115
     assert 185 < high < 190
@@ -116,7 +116,7 @@ def _refused_and_taken(generator: Generator) -> tuple[list[tuple[float, float]],
 
 
 def test_a_thousandth_of_a_range_is_of_logarithms_for_energies() -> None:
-    """Over decades a thousandth of the range itself is more than its lower end."""
+    """If a range spans decades, a thousandth of the range itself is more than its lower end."""
     for name, bounds, ends in (
         ("energy_gev", (1.0, 1000.0), (10**-0.003, 10**3.003)),
         ("energy_gev", (50.0, 50.0), (50.0, 50.0)),
@@ -141,7 +141,7 @@ def test_labels_outside_the_training_are_refused(generator: Generator, saved: An
 
 @pytest.mark.slow
 def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generator, onnx_file: Path) -> None:
-    """And change nothing of the other showers of their batch."""
+    """Such labels do not change the other showers of their batch."""
     refused, taken = _refused_and_taken(generator)
     energy, theta = (np.array(each, np.float32) for each in zip(*refused, *taken, strict=True))
     inside, noise = np.arange(len(energy)) >= len(refused), noise_of(generator.model, len(energy))
@@ -154,9 +154,9 @@ def test_labels_outside_the_training_are_not_a_number_in_onnx(generator: Generat
 
 
 def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None:
-    """Of the other showers it changes nothing. Its ends are taken: doubles below 1 are rounded up to it.
+    """It does not change the other showers. The ends 0 and 1 are taken: doubles below 1 may be rounded up to 1.
 
-    1 is taken as the last float32 below it.
+    1 counts as the last float32 below 1.
     """
     energy, theta = (each[[0, 1, 2, 3, 3, 3]] for each in _labels(generator, 4))
     noise = noise_of(generator.model, 6)

@@ -1,4 +1,4 @@
-"""A shower about its axis: where that is, that reflections change nothing, and the sums over its layers."""
+"""A shower about its axis: the place of the axis, invariance under reflections, and the sums over the layers."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg
 
 
 def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
-    """By NumPy's weighted fit, whose weights are the inverse errors, where strips lie across x and along x in turns.
+    """Against NumPy's weighted fit with inverse errors as weights, for strips that lie across and along x by turns.
 
-    It is repeated: a deposit at one of its cells from the axis counts half as much in the next fit.
+    The fit is repeated: a deposit that is one of its cells away from the axis counts half as much in the next fit.
     """
     strips = [Layer(5.0, 1.0, cells, size_mm=size) for cells, size in (((12, 3), (5.0, 20.0)), ((4, 9), (15.0, 6.0)))]
     geometry = Geometry.of_layers(strips * 3, 0.02)
@@ -131,7 +131,7 @@ def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
 
 
 def _by_hand(hits: Hits, axis: Axis) -> Any:
-    """SUMS (N, layers, 2, 16), hit after hit, in float64; even cells have the colour of that which the axis meets."""
+    """SUMS (N, layers, 2, 16), hit after hit, in float64. Even cells have the colour of the cell on the axis."""
     found = np.zeros((*hits.value.shape[:1], LAYERS, 2, len(SUMS)))
     for place in np.ndindex(*hits.value.shape):
         value, dx, dy = (float(each[place]) for each in (hits.value.numpy(), hits.dx.numpy(), hits.dy.numpy()))
@@ -166,7 +166,7 @@ def test_the_sums_of_each_layer_and_colour() -> None:
 
 
 def test_one_hit_adds_what_the_mean_of_equal_hits_would() -> None:
-    """Of n equal hits an n-th of the sum; of others by hand, signs aside; nothing where nothing is."""
+    """For n equal hits it is an n-th of the sum; for other hits by hand, up to signs; 0 where there is no hit."""
     cells, _, theta = uneven_showers(events=3)
     hits, _ = reflected(cells, theta)
     added = np.abs(_terms(hits).astype(np.float64))
@@ -179,7 +179,7 @@ def test_one_hit_adds_what_the_mean_of_equal_hits_would() -> None:
 
 
 def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
-    """And the same shares of even cells: colours are counted from the axis, which goes along."""
+    """The shares of even cells are the same too: colours are counted from the axis, which moves along."""
     cells, _, theta = uneven_showers(events=20)
     cells[:, :, -1] = 0
     (hits, axis), (moved, same) = reflected(cells, theta), reflected(np.roll(cells, 1, axis=2), theta)

@@ -34,7 +34,7 @@ def _file(path: Path, showers: Showers, **others: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One step, not judged: the copula of the totals is that of the showers, the networks have hardly learned."""
+    """A model after one step, not evaluated: it has the copula of the showers' totals; the networks hardly learned."""
     place = tmp_path_factory.mktemp("labels")
     make_dataset(place / "ds", _file(place / "a.h5", make_labelled_showers(events=400)), split_files=["train=*"])
     with untraced():
@@ -43,7 +43,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_axis_follows_the_particle() -> None:
-    """What is left of the slopes is what a shower of twenty thousand points scatters by; without phi it is tan phi."""
+    """The remaining slope is the scatter of a shower of twenty thousand points; without phi it would be tan phi."""
     made = make_labelled_showers(events=100)
     _, axis = reflected(made.cells, made.theta_rad, made.more[PHI])
     assert np.abs(axis.offset.numpy()[:, 1::2]).max() < 0.1

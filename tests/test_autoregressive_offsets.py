@@ -1,4 +1,4 @@
-"""Offsets of the axis: blurred among the totals, and sharp again by what the densities of the noise have learned."""
+"""Offsets of the axis: blurred among the totals, and made sharp again by the learned densities of the noise."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_offsets_are_blurred_by_the_width_of_the_beam_and_at_most_a_part_of_a_ce
 
 
 def test_a_place_is_blurred_by_four_tenths_of_a_cell_at_most() -> None:
-    """And a slope by as much at the width of the shower's depth; of the constants of showers."""
+    """A slope is blurred by as much over the width of the shower's depth. Constants are of showers."""
     store = new_model().networks["constants"]
     most = store["blur_most"].numpy()
     np.testing.assert_allclose(most[::2], 0.4, rtol=1e-5)
@@ -103,7 +103,7 @@ def test_densities_that_know_the_noise_give_the_offsets_back_and_are_told_what_t
 
 
 def test_densities_are_told_the_same_in_the_next_cell_but_for_where_the_beam_is() -> None:
-    """Phases, slope, depth and labels; only the place within the beam, one of the numbers, is another."""
+    """Phases, slope, depth and labels are the same; only one number differs, the place within the beam."""
     drawn = _showers(_normal(20, 4))
     moved = _showers(_normal(20, 4) + tf.constant([0.0, 0.0, 1.0, 0.0]))
     usual, other = (totals.given_offset(each, _STORE).numpy() for each in (drawn, moved))
@@ -114,7 +114,7 @@ def test_densities_are_told_the_same_in_the_next_cell_but_for_where_the_beam_is(
 
 
 def _lattice(showers: int, seed: int) -> Drawn:
-    """Showers along the beam, whose places are those of cells, but for a little; of a beam that enters several."""
+    """Showers along a beam that enters several cells. Their places are nearly those of cells."""
     rng = np.random.default_rng(seed)
     cell = rng.integers(-2, 3, (showers, 2)) + 0.02 * rng.normal(size=(showers, 2))
     offset = np.stack([cell[:, 0], np.zeros(showers), cell[:, 1], np.zeros(showers)], 1)
@@ -123,7 +123,7 @@ def _lattice(showers: int, seed: int) -> Drawn:
 
 
 def test_densities_learn_the_places_of_the_cells() -> None:
-    """From blurred places, which are in no cell, those of the cells are found again, in the cells that they were of."""
+    """From blurred places, which are no places of cells, the places in the original cells are found again."""
     keras.utils.set_random_seed(1)
     inputs = totals.number_of_inputs(LAYERS, frame.LABEL_INPUTS)
     density = NumberDensity("place", inputs, width=32, components=6)

@@ -1,4 +1,4 @@
-"""Which cells are looked at: as often as is said, and so many that no hits are lost where there are many."""
+"""Proposed cells: proposed as often as stated, and enough of them to lose no hits where there are many hits."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Store(dict[str, tf.Tensor]):
 
 
 def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
-    """Of cells that are hit less by e every `fall` cells farther out; and the chances of those of the second layer."""
+    """Constants of cells whose chance of a hit falls by e every `fall` cells outward; the second layer's chances."""
     mesh = Mesh(_GEOMETRY)
     radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
     share = np.stack([each * np.exp(-radius / fall) + 1e-5 for each in (0.9, 0.5, 0.02)])
@@ -50,7 +50,7 @@ def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
 
 @pytest.mark.parametrize(("side", "share"), [(61, 0.5), (40, 0.9)])
 def test_a_layer_with_more_hits_than_are_looked_at_is_refused(side: int, share: float) -> None:
-    """One of noise, say, whose likely places are more than the core holds."""
+    """For example a layer of noise: it has more likely places than the core holds."""
     mesh = Mesh(Geometry.of_layers((Layer(2.0, 0.5, (side, side), size_mm=(5.0, 5.0)),) * 2, 0.02))
     met = np.stack([np.zeros((2, 2), int), np.full((2, 2), side - 1)])
     shares = np.full((2, cells.radius_knots(mesh.reach)), 1e-3)
@@ -61,7 +61,7 @@ def test_a_layer_with_more_hits_than_are_looked_at_is_refused(side: int, share: 
 
 
 def _marks(found: Proposals, showers: int) -> npt.NDArray[np.bool_]:
-    """Which places (showers, _PLACES) of the lattice are proposed in the second layer."""
+    """A mask of the places (showers, _PLACES) of the lattice that are proposed in the second layer."""
     steps = found.steps(tf.constant(1)).numpy()
     row, column = np.divmod(steps, 9 + 2 * _WIDE)
     assert ((steps == NOWHERE) | (row < _WIDE) & (column < _WIDE)).all()
@@ -75,7 +75,7 @@ def _keys(number: int) -> tf.Tensor:
 
 
 def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None:
-    """A processor may sort equal numbers in any order: not so that it shows in the table of a model."""
+    """A processor may sort equal numbers in any order. This must not change the table of a model."""
     store, _ = _constants(fall=2.0)
     for layer_, table in enumerate(store["far_table"].numpy().astype(int)):
         entries = np.bincount(table, minlength=_PLACES)
@@ -85,7 +85,7 @@ def test_of_cells_that_are_hit_alike_the_first_are_proposed_more_often() -> None
 
 
 def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_they_are_hit() -> None:
-    """Wherever in its cell the axis is, and also where half a cell decides whether the next one is hit."""
+    """This holds for every place of the axis in its cell, also if half a cell decides whether the next cell is hit."""
     store, _ = _constants(fall=0.2)
     steps = np.indices((_WIDE, _WIDE)).reshape(2, -1).T - 8
     for which, most in enumerate((0.9, 0.5, 0.02)):
@@ -98,7 +98,7 @@ def test_cells_beside_an_axis_at_the_edge_of_its_cell_are_proposed_as_often_as_t
 
 @pytest.mark.parametrize("busy", [0.01, 0.3, 1.0, 3.0, 1e6])
 def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
-    """In layers less busy than the average, and more; each place is so often among the proposed ones."""
+    """Each place is proposed as often as stated, in layers with fewer and with more hits than average."""
     store, expected = _constants()
     found = Proposals(store, tf.fill([_KEYS, 3], busy), _keys(_KEYS), 7)
     often = _marks(found, _KEYS).mean(0)
@@ -115,7 +115,7 @@ def test_cells_are_proposed_as_often_as_is_said(busy: float) -> None:
 
 
 def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
-    """Also where the average layer has many times as many hits: then few cells far from the axis would be looked at."""
+    """Also if the average layer has many times as many hits. Else few cells far from the axis would be proposed."""
     store, expected = _constants()
     likely, showers = expected / expected.sum(), 8000
     found = Proposals(store, tf.fill([showers, 3], float(1 / expected.sum())), _keys(showers), 7)
@@ -133,7 +133,7 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
 
 
 def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Showers of 1 to 300 GeV about the beam, with as many hits as energy: cells in units of 0.02 GeV."""
+    """Showers of 1 to 300 GeV about the beam; hits are proportional to energy. Cells are in units of 0.02 GeV."""
     rng, mesh = np.random.default_rng(2), Mesh(_GEOMETRY)
     energy = np.exp(rng.uniform(0, np.log(300), events)).astype(np.float32)
     radius = np.hypot(mesh.x, mesh.y)  # (layers, places)
@@ -146,7 +146,7 @@ def _showers(events: int) -> tuple[FloatArray, FloatArray, FloatArray]:
 
 @pytest.fixture(scope="module")
 def model() -> Autoregressive:
-    """One whose cells have the odds of their prior times the energy over its mean, about as the showers' have."""
+    """A model whose cells have the odds of their prior times energy over mean energy, about as in the showers."""
     images, energy, theta = _showers(600)
     found = adapted(_GEOMETRY, as_batch(images, energy, theta))
     for density in cells_of(found):
@@ -189,7 +189,7 @@ class _Few(Proposals):
 
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Over decades there are as many hits as when every cell is looked at; with a tenth of the proposals, fewer."""
+    """Over decades there are as many hits as if every cell were proposed; with a tenth of the proposals, fewer."""
     monkeypatch.setattr(layer, "hit", independent)
     energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
     hits = {}

@@ -114,7 +114,7 @@ def test_mirrored_cells_lie_at_the_mirrored_place(geometry: Geometry) -> None:
 
 
 def _view(model: Autoregressive, geometry: Geometry) -> tuple[Any, npt.NDArray[np.float64]]:
-    """A view of two showers, and their cells (2, layers, places + 1), reflected as the view is."""
+    """A view of two showers, and their cells (2, layers, places + 1), reflected like the view."""
     view = model.view(as_batch(*_showers(geometry, 2, seed=4)), Draws.of(1, 2))
     mesh = mesh_of(geometry)
     images = np.zeros((2, mesh.layers, mesh.places + 1))
@@ -125,8 +125,8 @@ def _view(model: Autoregressive, geometry: Geometry) -> tuple[Any, npt.NDArray[n
 
 
 def _colours(view: Any, geometry: Geometry, layer: int) -> npt.NDArray[np.int64]:
-    """Of two showers' cells (2, places): 0 for those an even number of steps from that nearest to the axis, or, where
-    cells are in rings, from the first; else 1."""
+    """The colours of two showers' cells (2, places): 0 at an even number of steps from the cell nearest to the axis or,
+    for cells in rings, from the first cell; else 1."""
     mesh, where = mesh_of(geometry), positions(geometry)
     steps = np.stack(np.divmod(np.arange(mesh.places), mesh.shape[1]))
     if geometry.rings:
@@ -140,7 +140,7 @@ def _colours(view: Any, geometry: Geometry, layer: int) -> npt.NDArray[np.int64]
 def test_what_is_known_of_a_cell_is_what_lies_around_it(
     model: Autoregressive, geometry: Geometry, *, odd: bool
 ) -> None:
-    """In the layers before about the cell at its place, which is found by distance; not itself; sector and ring."""
+    """The cells around it, and in layers before those around the cell at its place; sector and ring; not itself."""
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
     places = [(s, *divmod(int(p), mesh.shape[1]), k) for s in range(2) for k in range(mesh.layers)
@@ -172,7 +172,7 @@ def test_what_is_known_of_a_cell_is_what_lies_around_it(
 
 
 def _distance(geometry: Geometry, layer: int, place: int, axis_mm: Any = (0.0, 0.0)) -> float:
-    """A cell's distance from the axis: of a square that is hit as often, in units of its side; in rings in cells."""
+    """A cell's distance from the axis: that of a square that is hit as often, in its sides; in rings in cells."""
     where, size = positions(geometry), geometry.layers[layer].size_mm
     away = where.x_mm[layer, place] - axis_mm[0], where.y_mm[layer, place] - axis_mm[1]
     if size is None:
@@ -182,7 +182,7 @@ def _distance(geometry: Geometry, layer: int, place: int, axis_mm: Any = (0.0, 0
 
 def _of_squares(away: Sequence[float], size: tuple[float, float]) -> float:
     """The distance, in shorter sides, of the square that is hit as often as a cell of `size` in mm whose middle is so
-    far `away`, where chances fall with the cube: square for square, from the nearest on.
+    far `away`. Chances fall with the cube of the distance, and are summed square by square, from the nearest on.
     """
     side, length = min(size), max(size) / min(size)
     number = int(np.ceil(length - 1e-3))
@@ -228,7 +228,7 @@ def test_sampling_is_told_what_training_was(model: Autoregressive, geometry: Geo
 
 
 def test_a_turned_shower_has_the_same_sums() -> None:
-    """Turned by two of eight angles: all sums but those that name a direction."""
+    """After a turn by two of eight angles all sums are the same, except those that name a direction."""
     geometry = Geometry.of_layers((_RING,) * 4, 1e-3)
     images, energy, theta = _showers(geometry, 12)
     store = Few(geometry, depth=1.2, radius_half=0.9, radius_most=2.6, deposit=0.4)
@@ -246,7 +246,7 @@ def test_a_turned_shower_has_the_same_sums() -> None:
 def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
     model: Autoregressive, geometry: Geometry, monkeypatch: pytest.MonkeyPatch, alone: int
 ) -> None:
-    """But for hits alone, which have their own."""
+    """Except for layers with a hit alone, which has its own energy."""
     monkeypatch.setattr(frame, "ALONE", alone)
     energy = np.geomspace(1.2, 45, 40).astype(np.float32)
     labels, noise = Labels(tf.constant(energy), tf.fill([40], np.float32(np.pi / 2))), tf.constant(noise_of(model, 40))
@@ -267,7 +267,7 @@ def test_showers_lie_in_cells_that_exist_and_have_their_layers_energies(
 
 
 def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry) -> None:
-    """In training, of both colours; and in sampling every cell is proposed or in the core."""
+    """In training, for both colours. In sampling every cell is proposed or in the core."""
     view, images = _view(model, geometry)
     mesh, where = mesh_of(geometry), positions(geometry)
     met = mesh.met(tf.reshape(view["axis"], [2, -1, 2]), tf.range(mesh.layers)).numpy()
@@ -290,7 +290,7 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
 
 
 def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: Geometry) -> None:
-    """The mean occupancy of the showers that the constants are of, layer by layer; far away that of the last radius."""
+    """They are the mean occupancy of the showers of the constants, by layer; far away that of the last radius."""
     images, _, _ = _showers(geometry, 300)
     mesh, where, tables = mesh_of(geometry), positions(geometry), cells.prior_tables(model._store)
     far, _ = cells.priors(tables, tf.range(mesh.layers), tf.fill([mesh.layers], 1e3))
@@ -304,7 +304,7 @@ def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: G
 
 
 def test_the_lattice_lies_about_the_cell_that_the_axis_meets(geometry: Geometry) -> None:
-    """In rectangular layers: no other cell is nearer to the axis. In rings the lattice is the layer."""
+    """In rectangular layers no other cell is nearer to the axis. In rings the lattice is the whole layer."""
     mesh, where = mesh_of(geometry), positions(geometry)
     rng = np.random.default_rng(3)
     for layer in range(mesh.layers):
@@ -320,7 +320,7 @@ def test_the_lattice_lies_about_the_cell_that_the_axis_meets(geometry: Geometry)
 
 
 def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
-    """More places than the table had entries."""
+    """The calorimeter has more places than the table once had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
     share = np.tile(np.linspace(3e-3, 1e-6, cells.radius_knots(mesh.reach)), (2, 1))
     axes = np.array([[[80, 0]], [[0, 80]]])  # along both layers; about some of these every place is a cell
@@ -332,7 +332,7 @@ def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
 
 
 def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
-    """And the lattice is as near as cells can be to an axis in its middle cell."""
+    """The lattice has the least distances that cells can have from an axis in its middle cell."""
     mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (9, 7), size_mm=size) for size in _OBLONG], 0.001))
     assert mesh.lattice_shape == (17, 13)  # from the first cell to the last, and back
     radius = mesh.lattice_radius(np.array([[[4, 3]] * 2])).reshape(2, 17, 13)
@@ -362,7 +362,7 @@ def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_
 
 
 def test_the_lattice_leads_to_the_cells_that_exist_and_back(geometry: Geometry) -> None:
-    """About cells of the calorimeter, about cells beside it, and about places far away."""
+    """The lattice lies about cells of the calorimeter, about cells beside it, or about places far away."""
     mesh, where = mesh_of(geometry), positions(geometry)
     lattice, far = np.indices(mesh.lattice_shape).reshape(2, -1), 2 * max(*mesh.shape, *mesh.lattice_shape)
     met = np.random.default_rng(5).integers(-3, np.add(mesh.shape, 3), (40, 2)) * (geometry.rings == 0)

@@ -1,4 +1,4 @@
-"""Drawing showers: as often hit as the densities say, whatever is proposed; of noise and labels alone; mirrored."""
+"""Drawn showers: cells are hit as often as the densities say, whatever is proposed; they depend on noise and labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AS_IT_IS = 0.75  # the last number of a shower's noise: no reflection in x
 
 
 def _set_heads(model: Autoregressive, *, log_odds: float, log_width: float) -> None:
-    """Let cells be hit by their prior, off by `log_odds`, with scores normal about theirs."""
+    """Let cells be hit with the log odds of their prior plus `log_odds`; scores are normal about their prior."""
     for density in cells_of(model):
         for head, bias in (
             (density._occupied, [log_odds]),
@@ -58,7 +58,7 @@ def model() -> Autoregressive:
 
 
 class _Drawn:
-    """Showers drawn from priors alone, with what decides them: images (N, x, y, layers), radii, chances."""
+    """Showers that are drawn only from priors: images (N, x, y, layers), and the cells' radii and chances."""
 
     def __init__(self, model: Autoregressive, log_odds: float, hits: float = 0) -> None:
         _set_heads(model, log_odds=log_odds, log_width=math.log(0.3))
@@ -98,7 +98,7 @@ class _Drawn:
 
     @staticmethod
     def _chance(model: Autoregressive, busy: Any, middle: Any) -> npt.NDArray[np.float64]:
-        """The chance to be proposed of each cell."""
+        """The chance of each cell to be proposed."""
         rate, total = (model._store[name].numpy().astype(np.float64) for name in ("rate", "far_total"))
         found = np.zeros((_SHOWERS, _NX, _NY, LAYERS))
         for shower, layer in np.ndindex(_SHOWERS, LAYERS):
@@ -124,9 +124,9 @@ def sampled(of_priors: Autoregressive, request: pytest.FixtureRequest) -> _Drawn
 
 
 def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
-    """By layer, colour and radius. A cell that is likelier than it is proposed is hit as often as that.
+    """By layer, colour and radius. A cell whose chance is above its chance to be proposed is hit as often as proposed.
 
-    An odd cell beside an even hit is always looked at. Whether a cell is hit, given the even ones, depends on no other.
+    An odd cell beside an even hit is always proposed. Given the even cells, odd cells are hit independently.
     """
     hit = sampled.images > 0
     likely = np.minimum(sampled.probability, sampled.chance)
@@ -153,14 +153,14 @@ def test_cells_are_hit_as_often_as_the_densities_say(sampled: _Drawn) -> None:
 
 
 def test_proposals_are_enough_and_much_fewer_than_the_cells(sampled: _Drawn) -> None:
-    """What the priors say is never cut; four times as much is, which the test above then sees."""
+    """Chances as in the priors are never cut. Chances four times as large are cut, and the test above shows it."""
     unlikely = expit(sampled.odds)
     assert np.maximum(unlikely - sampled.chance, 0).sum() < 2e-3 * unlikely.sum()
     assert sampled.chance.mean() < 0.5
 
 
 def _off(sampled: _Drawn) -> npt.NDArray[np.float64]:
-    """The scores of hits less what they usually are, like the images; NaN of others."""
+    """The scores of hits less their prior means, in the shape of the images; NaN in cells that are not hit."""
     hits = np.argwhere(sampled.images > 0)
     off = np.full(sampled.images.shape, np.nan)
     found = scores(tf.constant(sampled.images[tuple(hits.T)]), tf.constant(hits[:, 3]), sampled.store["spectra"])
@@ -169,7 +169,7 @@ def _off(sampled: _Drawn) -> npt.NDArray[np.float64]:
 
 
 def test_a_hit_alone_holds_what_its_score_says_and_not_what_is_promised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of each colour: their scores are those of the densities, and not moved to the layers' energies."""
+    """One hit of each colour: their scores are those of the densities, and are not moved to the layers' energies."""
     monkeypatch.setattr(layer_module, "_MOST_OF_PROMISE", np.inf)
     sampled = _Drawn(new_model(), 0.0, hits=1.0)
     off = _off(sampled)
@@ -187,7 +187,7 @@ def test_a_hit_alone_holds_what_its_score_says_and_not_what_is_promised(monkeypa
 
 
 def test_deposits_are_about_their_prior(sampled: _Drawn) -> None:
-    """But for the shift that gives the even cells of a layer, or the odd ones, their energy; by radius."""
+    """By radius, apart from the shift that gives the even cells of a layer, or the odd cells, their energy."""
     off = _off(sampled)
     for colour in (sampled.odd, ~sampled.odd):
         these = colour & ~np.isnan(off)
@@ -232,7 +232,7 @@ def test_what_xla_compiles_of_static_shapes_makes_the_same_showers(model: Autore
 
 
 def test_showers_that_static_shapes_have_no_room_for_are_not_thinned(model: Autoregressive) -> None:
-    """Of a batch that asks for more cells than the capacity the last showers are no numbers, and the others whole."""
+    """If a batch needs more cells than the capacity, its last showers are NaN, and the others are complete."""
     energy, theta = _labels(5)
     noise = noise_of(model, 5)
     expected = drawn(model, energy, theta, noise)

@@ -1,4 +1,4 @@
-"""Cells that share an energy: which are hit, and how their deposits come to sum to it."""
+"""Cells that share an energy: which of them are hit, and how their deposits sum to this energy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _uniform(rng: np.random.Generator, *shape: int) -> Any:
 
 
 def test_so_many_cells_are_hit_as_are_told() -> None:
-    """Likely, rare and impossible ones, of showers one after the other; all that can be where more are told."""
+    """Likely, rare and impossible cells of several showers in a row. If more are told, all possible cells are hit."""
     rng = np.random.default_rng(5)
     shower = np.repeat(np.arange(6), [1, 7, 40, 0, 300, 5]).astype(np.int32)
     chance = rng.choice([0.0, 1e-6, 0.01, 0.3, 0.9], len(shower)).astype(np.float32)
@@ -35,8 +35,8 @@ def test_so_many_cells_are_hit_as_are_told() -> None:
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 def test_cells_are_hit_as_often_as_they_are_likely(number: int) -> None:
-    """Of eight cells whose chances sum to three, or once one factor of all odds has changed them; pairs nearly as often
-    as of all sets of so many, whose cells have such odds that each is hit as often.
+    """Eight cells, whose chances sum to three, or have this sum changed by a common factor of all odds. Pairs are hit
+    nearly as often as if sets of this number of cells were drawn with odds that give each cell the same chance.
     """
     told = np.array([0.9, 0.6, 0.45, 0.4, 0.3, 0.2, 0.1, 0.05])
     chance = expit(brentq(lambda shift: expit(logit(told) + shift).sum() - number, -9, 9) + logit(told))
@@ -59,14 +59,14 @@ def test_cells_are_hit_as_often_as_they_are_likely(number: int) -> None:
 
 
 def _rising(rng: np.random.Generator) -> Any:
-    """Logarithms of energies by score, which rise steeply in some places and little in others."""
+    """Logarithms of energies by score; they rise steeply in some places and little in others."""
     rise = np.interp(np.arange(SCORES), np.arange(0, 140, 10), rng.choice([0.03, 0.08, 0.2], 14))
     return np.cumsum(rise).astype(np.float32) - 5
 
 
 @pytest.mark.parametrize("level", [0, 300, -300])
 def test_the_scores_of_deposits_are_moved_together_until_these_sum_to_the_energy(level: float) -> None:
-    """Of any number of hits, wherever their scores lie; and cells that are not hit have nothing."""
+    """This holds for any number of hits and any scores. Cells that are not hit hold nothing."""
     rng = np.random.default_rng(3)
     shower = np.sort(rng.integers(0, 50, 400)).astype(np.int32)
     score, is_hit = rng.normal(0, 1, 400).astype(np.float32), rng.random(400) < 0.8

@@ -1,4 +1,4 @@
-"""The scores of deposits, among which there are no edges, and the spectra that they have theirs from."""
+"""The scores of deposits, whose density has no edges, and the spectra that give deposits their edges."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EDGES = (0.5, 2.0)  # no deposit is less than the first, and none between the s
 
 
 def _energies(number: int, seed: int = 1) -> Any:
-    """Of a spectrum that begins at an edge, has a gap, and a tail."""
+    """Energies of a spectrum that begins at an edge, and has a gap and a tail."""
     rng = np.random.default_rng(seed)
     below = rng.uniform(*_EDGES, number)
     return np.where(rng.random(number) < 0.4, below, 2 * _EDGES[1] + rng.exponential(3.0, number)).astype(np.float32)
@@ -26,7 +26,7 @@ def _energies(number: int, seed: int = 1) -> Any:
 
 @pytest.fixture(scope="module")
 def tables() -> Any:
-    """Of three layers: many hits; twice these energies; none."""
+    """The tables of three layers: many hits; hits of twice these energies; no hits."""
     first, second = _energies(20_000), 2 * _energies(20_000, 2)
     parts = [(0, first[:5_000]), (1, second), (0, first[5_000:])]
     return spectra([(np.full(len(each), layer), np.log(each)) for layer, each in parts], 3).astype(np.float32)
@@ -66,7 +66,7 @@ def test_of_energies_in_steps_the_largest_have_scores_of_some_units() -> None:
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_scores_of_any_smooth_density_have_the_edges_of_the_spectrum(tables: Any, layer: int) -> None:
-    """But for some of a thousand hits that are counted as those of the other layer."""
+    """Except for some of a thousand hits that count as hits of the other layer."""
     energy = _layer(tables, layer, np.random.default_rng(3).normal(-0.2, 0.9, size=20_000)) / (1 + layer)
     assert (energy < 0.98 * _EDGES[0]).mean() < 0.01
     assert ((energy > 1.03 * _EDGES[1]) & (energy < 1.97 * _EDGES[1])).mean() < 0.05
@@ -108,9 +108,9 @@ def test_a_gap_about_the_score_one_does_not_squeeze_the_core() -> None:
 
 
 def test_two_deposits_are_drawn_as_they_are_dense() -> None:
-    """The density of the first, given the sum: exp(log_shared) and the factor that mixtures do not change.
+    """The density of the first deposit, given the sum: exp(log_shared) times the factor that mixtures do not change.
 
-    By a spectrum with an edge. Across a gap Newton's method may not find the shift in its few steps.
+    The spectrum has an edge. Across a gap Newton's method may not find the shift in its few steps.
     """
     rng = np.random.default_rng(8)
     hits = np.where(rng.random(40_000) < 0.1, rng.uniform(*_EDGES, 40_000), _EDGES[1] + rng.exponential(3.0, 40_000))

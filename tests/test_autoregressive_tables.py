@@ -1,4 +1,4 @@
-"""Tables of quality are of the code: when a model with fixed weights makes other showers, they are measured again."""
+"""Tables of quality must fit the code: if a model with fixed weights makes other showers, measure the tables again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fixed_model import GOLDEN, showers, tables
 
 
 def test_showers_of_fixed_weights_are_those_that_the_tables_were_measured_with() -> None:
-    """The last bit of a sum may decide about a hit, so that one shower in sixteen may differ."""
+    """The last bit of a sum may decide whether a cell is hit, so one shower in sixteen may differ."""
     golden, now = json.loads(GOLDEN.read_text())["showers"], showers()
     assert now.keys() == golden.keys()
     same = [np.isclose(values, now[name], rtol=1e-3, atol=1e-3).all(axis=1) for name, values in golden.items()]

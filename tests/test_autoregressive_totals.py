@@ -1,4 +1,4 @@
-"""The totals of a shower: what they are, that they are invertible, and the copula that makes them normal."""
+"""The totals of a shower: their values, their inverse, and the copula that makes them normal."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def test_totals_by_hand() -> None:
 
 
 def _drawn(normal: Any, terms: Any, budget_terms: Any, store: Any) -> Any:
-    """The totals (N, D) of v."""
+    """The totals (N, D) of the normal numbers v."""
     mean = totals.means(terms, budget_terms, store)
     return from_normal(normal, Margins.of(terms, store)._replace(mean=mean), store)
 
 
 def test_totals_are_themselves_again(model: Autoregressive) -> None:
-    """Of showers of the train split, which lie within the quantiles, and of numbers that are drawn."""
+    """For showers of the train split, which lie within the quantiles, and for drawn numbers."""
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
@@ -88,7 +88,7 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
 
 
 def test_the_means_of_the_last_totals_are_told_of_the_layers_and_of_the_response() -> None:
-    """After the phases, where among the layers the energy is, as one deposit after the other says it."""
+    """After the phases come the places of the energy among the layers, computed from one deposit after the other."""
     cells, energy, theta = uneven_showers(events=20)
     sums, axis = _described(cells, theta)
     values, _ = _totals(sums, axis, energy)
@@ -105,7 +105,7 @@ def test_the_means_of_the_last_totals_are_told_of_the_layers_and_of_the_response
 
 
 def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
-    """One whose last layer is empty, one with nothing but its first, and one without its first."""
+    """A shower whose last layer is empty, one with only its first layer, and one without its first layer."""
     cells, energy, theta = uneven_showers(events=4)
     cells[0, ..., -1], cells[1, ..., 1:], cells[2, ..., 0] = 0, 0, 0
     view = model.view(as_batch(cells, energy, theta), Draws.of(1))
@@ -118,7 +118,7 @@ def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
 
 
 def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
-    """Before the first deposit, after the last and between; whatever number stands where a total is not defined."""
+    """Before the first deposit, after the last and between, whatever the number in place of an undefined total."""
     cells, energy, theta = uneven_showers(events=40)
     cells *= np.random.default_rng(6).random((40, 1, 1, LAYERS)) < 0.6
     kept = cells.sum((1, 2, 3)) > 0
@@ -159,7 +159,7 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
 
 
 def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
-    """Two totals and two of the ten last ones, whose means follow the phases too; the others are not known."""
+    """Two totals, and two of the ten last totals, whose means also follow the phases; the others are not known."""
     where, rng = [0, 1, 2, 5], np.random.default_rng(4)
     correlation = np.array([[1, 0.7, -0.3, 0], [0.7, 1, 0, 0.2], [-0.3, 0, 1, 0.4], [0, 0.2, 0.4, 1]])
     normal = rng.normal(size=(20_000, 4)) @ np.linalg.cholesky(correlation).T
@@ -187,7 +187,7 @@ def test_numbers_of_a_gaussian_copula_become_independent_and_normal() -> None:
 
 
 def test_quantiles_rise() -> None:
-    """Where half of the showers have the same value, too: counts do."""
+    """Also if half of the showers have the same value, as in counts."""
     values = np.random.default_rng(1).normal(size=(500, 2))
     values[:250, 1] = 0.0
     found = copula(values, np.eye(11)[np.zeros(500, int)], np.ones(values.shape, bool), 0.0, np.zeros((500, 0)))
@@ -203,7 +203,7 @@ def _skewed(score: Any, energy: Any) -> Any:
 
 
 def _by_energy(energy: Any, score: Any) -> tuple[Any, Any]:
-    """Labels of scaled log `energy` (N,), of one angle, and the total (N, 1) that has the normal score."""
+    """Labels with scaled log `energy` (N,) and one angle, and the total (N, 1) that has the normal score."""
     zero = np.zeros_like(energy)
     terms = [zero + 1, energy, zero, energy**2, zero, zero, energy**3, zero, zero, zero, zero]
     return np.stack(terms, 1), _skewed(score, energy)[:, None]
@@ -225,7 +225,7 @@ def _from_normal(scores: Any, labels: Any, store: Any) -> Any:
 
 
 def test_quantiles_follow_the_energy() -> None:
-    """A total whose skewness changes its sign, at both ends and in the middle: drawn as its closed form, and back."""
+    """A total whose skewness changes its sign, at both ends and in the middle, against its closed form, and back."""
     rng = np.random.default_rng(8)
     labels, values = _by_energy(rng.uniform(-1, 1, 20_000), rng.normal(size=20_000))
     scores = np.array([-2.0, -1.0, 0.0, 1.0, 2.0])
@@ -254,7 +254,7 @@ def test_nothing_is_drawn_far_beyond_the_train_split() -> None:
 
 
 def test_phases_are_where_in_their_cells_the_axes_meet_the_layers() -> None:
-    """Shower after shower, by hand; a whole cell further they are the same. Seven layers are summed in six groups."""
+    """By hand, shower after shower. They do not change if a shower moves by a cell. Seven layers are in six groups."""
     rng = np.random.default_rng(5)
     for layers in (LAYERS, 7):
         geometry = replace(SMALL_GEOMETRY, shape=(17, 17, layers))
@@ -275,7 +275,7 @@ def test_phases_are_where_in_their_cells_the_axes_meet_the_layers() -> None:
 
 
 def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> None:
-    """Each layer's regression is scaled to the train split, so that over it promises are kept on the average."""
+    """Each layer's regression is scaled to the train split: promised energies are right on average over this split."""
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)

@@ -1,4 +1,4 @@
-"""The density of the totals: normal numbers in order, drawn as they are dense, and where they begin."""
+"""The density of the totals: normal numbers in order, drawn by their density, and the density before training."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _density(totals: int = _TOTALS, layers: int = _LAYERS) -> TotalsDensity:
 
 
 def _inputs(rows: int, totals: int = _TOTALS, layers: int = _LAYERS) -> tuple[tf.Tensor, ...]:
-    """Totals, layers that are there, the shares that they hold, labels."""
+    """Totals, the layers with energy, the shares of the layers, labels."""
     rng = np.random.default_rng(7)
     normal, labels = (tf.constant(rng.normal(size=(rows, number)), tf.float32) for number in (totals, 3))
     there = rng.integers(0, 2, (rows, layers))
@@ -48,7 +48,7 @@ def _taken(values: tf.Tensor, number: tf.Tensor) -> tf.Tensor:
 
 
 def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
-    """What share of the energy each layer holds, layer after layer, if each takes `_taken` of what reaches it."""
+    """The share of the energy in each layer, if each layer takes `_taken` of the energy that reaches it."""
     left, shares = np.ones(len(there)), np.zeros(there.shape)
     for layer in range(there.shape[1]):
         last = there.numpy()[:, layer + 1 :].sum(1) == 0
@@ -82,7 +82,7 @@ def test_a_total_is_told_of_those_before_it_and_of_the_labels_alone(totals: int,
 
 
 def test_a_layer_is_told_which_are_there_after_it_and_what_the_four_before_hold(density: TotalsDensity) -> None:
-    """And the other totals, what all layers hold."""
+    """The other totals get the energies of all layers."""
     uneven(density.trainable_weights, 0.3)
     normal, there, share, labels = _inputs(8)
     usual = density.log_density(normal, there, share, labels).numpy()
@@ -110,7 +110,7 @@ def test_what_is_to_come_is_counted_by_hand() -> None:
 
 
 def test_where_along_the_depth_the_energy_is_by_hand() -> None:
-    """Of 11 layers, at 0, 1/11, ...; a group is of the layers about every second one, by linear interpolation."""
+    """For 11 layers, at 0, 1/11, ...; a group is the layers about every second layer, by linear interpolation."""
     share = np.random.default_rng(1).dirichlet(np.ones(11), 30).astype(np.float32)
     share[0] = np.eye(11)[4]  # all in one layer
     found = shape(tf.constant(share)).numpy()
@@ -124,7 +124,7 @@ def test_where_along_the_depth_the_energy_is_by_hand() -> None:
 
 
 def test_sums_over_the_layers_by_hand() -> None:
-    """Of the numbers of 11 layers, about every second one, and of width 1 if they are independent and normal."""
+    """The numbers of 11 layers, about every second layer; sums have width 1 for independent normal numbers."""
     density = _density(16, 12)
     normal = np.random.default_rng(1).normal(size=(30, 16)).astype(np.float32)
     told = density.told(tf.constant(normal), tf.ones([30, 12]) / 12, tf.zeros([30, 3])).numpy()
@@ -173,7 +173,7 @@ def test_totals_begin_near_the_standard_normal(density: TotalsDensity) -> None:
 
 @pytest.mark.parametrize(("totals", "layers"), _OF_FEW_LAYERS)
 def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(totals: int, layers: int) -> None:
-    """Each by the mixture that training gives it of those drawn, with its own numbers; some are not known."""
+    """Each total by the mixture that training computes from those drawn before, with its own noise; some unknown."""
     density = _density(totals, layers)
     uneven(density.trainable_weights, 0.3)
     _, there, _, labels = _inputs(50, totals, layers)
@@ -218,7 +218,7 @@ def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
 
 
 def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
-    """Each of the four pairs of layers, of which none at all becomes the first alone; at uneven prior odds."""
+    """Each of the four states of two layers, at uneven prior odds. A shower without layers becomes the first alone."""
     density = _density(5, 2)
     uneven(density.trainable_weights, 0.3)
     rows, prior = 20_000, tf.constant([0.4, -0.9])

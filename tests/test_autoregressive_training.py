@@ -60,7 +60,7 @@ def model(trained: tuple[Path, Engine]) -> Path:
 
 
 def test_losses_fall(model: Path) -> None:
-    """Of the train split and of the other, whose are of the averaged weights; those of every phase."""
+    """Losses of every phase, of the train split and, with averaged weights, of the validation split."""
     history = history_of(model)
     first, last = history[1]["train"], history[-1]["train"]
     for phase in ("share", "even_count", "odd_count", "even", "odd"):
@@ -86,7 +86,7 @@ def test_the_model_is_judged_when_it_is_due_and_chosen_by_its_likelihood(model: 
 
 
 def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(trained: tuple[Path, Engine]) -> None:
-    """One that has been elsewhere: whatever its weights and constants are, those of the checkpoint replace them."""
+    """An engine that was trained otherwise: the weights and constants of the checkpoint replace all of its own."""
     model, engine = trained
     engine.restore({name: np.zeros_like(array) for name, array in engine.state().items()}, "zeros")
     with np.load(model / "checkpoints/step-000000030.npz") as state:
@@ -101,7 +101,7 @@ def test_an_engine_goes_on_from_a_checkpoint_to_the_same_weights(trained: tuple[
 
 
 def test_networks_of_few_numbers_a_shower_have_more_weight_decay() -> None:
-    """As docs/model.md says: 1.5 for some at a thousand showers, a third of it for cells, none for the axis."""
+    """As in docs/model.md: 1.5 for some networks at 1,000 showers, a third of that for cells, none for the axis."""
     model = build(CONFIG, SMALL_GEOMETRY)
 
     def decay(network: str, showers: int) -> float:
@@ -134,7 +134,7 @@ def test_a_warm_start_takes_all_weights_and_the_constants_they_were_trained_with
 
 
 def test_a_model_of_an_earlier_version_is_refused_in_one_line(model: Path, tmp_path: Path) -> None:
-    """Its weights are those of networks that have changed since, or are not there."""
+    """Its weights belong to networks that have changed since, or are missing."""
     shutil.copytree(model, tmp_path / "m")
     card = read_card(tmp_path / "m")
     shutil.copy(tmp_path / "m/even.weights.h5", tmp_path / "m/odd.weights.h5")

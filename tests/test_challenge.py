@@ -161,7 +161,7 @@ def test_distances_agree_with_jetnet() -> None:
 
 
 def test_a_single_cell() -> None:
-    """All energy in one cell: its place is the centre, the widths are 0, and one cell is not empty."""
+    """With all energy in one cell, its place is the centre, the widths are 0, and one cell is not empty."""
     voxels = np.zeros((1, 6480))
     voxels[0, 3 * 144 + 5 * 9 + 2] = 250.0  # layer 3, angle 5, radius 2
     found = observed(ELECTRONS, voxels, np.array([1000.0]))

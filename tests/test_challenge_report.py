@@ -1,4 +1,4 @@
-"""CaloChallenge's numbers of whole sets: against all showers at once; the table; what is given in files."""
+"""CaloChallenge's numbers of whole sets, against a computation on all showers at once; the table; input documents."""
 
 from __future__ import annotations
 

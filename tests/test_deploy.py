@@ -1,4 +1,4 @@
-"""What deploy/ promises: manifests that Kubernetes takes and that fit together, rights and no more."""
+"""The manifests of deploy/: Kubernetes takes them, they fit together, and they grant only the needed rights."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_an_overlay_may_put_all_into_another_namespace(tmp_path: Path) -> None:
 
 
 def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -> None:
-    """In one go, the namespace first; a repository with a manifest for each part stands in for Kubeflow Pipelines."""
+    """One command applies them, the namespace first. A repository with a manifest for each part replaces Pipelines."""
     resources = yaml.safe_load((_DEPLOY / "pipelines" / "kustomization.yaml").read_text())["resources"]
     repository = tmp_path / "pipelines"
     manifests = {"Namespace": {"name": _NAMESPACE}, "Deployment": {"name": "server", "namespace": _NAMESPACE}}
@@ -115,7 +115,7 @@ def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -
 
 
 def test_jobset_takes_the_failure_policy() -> None:
-    """By the rules of its webhook (pkg/webhooks/jobset_webhook.go), which speak only when a TrainJob starts."""
+    """By the rules of its webhook (pkg/webhooks/jobset_webhook.go), which are applied only when a TrainJob starts."""
     spec = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
     jobs, rules = {job["name"] for job in spec["replicatedJobs"]}, spec["failurePolicy"]["rules"]
     reasons = {
@@ -130,7 +130,7 @@ def test_jobset_takes_the_failure_policy() -> None:
 
 
 def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_path: Path) -> None:
-    """By kubectl itself, on a config map like that of Kubeflow Pipelines 2.17.0, with other settings beside."""
+    """Tested by kubectl, on a config map like that of Kubeflow Pipelines 2.17.0, which also has other settings."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is missing")
     defaults = {
@@ -205,7 +205,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.mark.slow
 def test_the_api_server_takes_an_overlay_with_all(cluster: Cluster, tmp_path: Path) -> None:
-    """With names of its own, since a claim cannot be changed, and another image, as the guide puts it in."""
+    """It has names of its own, since a claim cannot be changed, and another image, as in the guide."""
     folder = _overlay(tmp_path / "overlay", namespace=_NAMESPACE)
     built = cluster.kubectl("kustomize", str(folder))
     renamed = built.replace("name: calopipe", f"name: it-{secrets.token_hex(2)}").replace(IMAGE, "elsewhere/it:1")
@@ -215,7 +215,7 @@ def test_the_api_server_takes_an_overlay_with_all(cluster: Cluster, tmp_path: Pa
 
 @pytest.mark.slow
 def test_every_container_requests_disk_and_has_no_limit_of_it(cluster: Cluster) -> None:
-    """A pod as Kubeflow makes it of a step; what a container says itself stays as it is."""
+    """For a pod as Kubeflow makes it of a step. A container's own settings do not change."""
     confined = _worker_template()["spec"]["containers"][0]["securityContext"]
     amounts = {"cpu": "2", "memory": "2Gi"}
     own = {"requests": {"ephemeral-storage": "3Gi"}}
@@ -250,7 +250,7 @@ _RUN_RULES = {
 
 @pytest.mark.slow
 def test_accounts_have_their_rights_and_no_others(cluster: Cluster) -> None:
-    """Beside those of anybody, which are to ask for one's own rights."""
+    """Every account may also ask for its own rights."""
     anybody = cluster.rules("nobody")
     reviews = {"selfsubjectaccessreviews", "selfsubjectrulesreviews", "selfsubjectreviews"}
     assert {resource for _, resource, *_ in anybody} == reviews
@@ -271,7 +271,7 @@ def _worker_pod() -> Json:
 
 @pytest.mark.slow
 def test_workers_pass_where_only_confined_pods_do(cluster: Cluster) -> None:
-    """The pod of the volume has passed already, being part of the overlay."""
+    """The pod of the volume is part of the overlay, so it has passed already."""
     worker = cluster.api.apply(_worker_pod(), _NAMESPACE)
     assert worker["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"] == "1Gi"
     pod = _worker_pod()

@@ -1,4 +1,4 @@
-"""What the guides of deploy/ promise: commands that exist, few of them, and tables that agree with the program."""
+"""The guides of deploy/: their commands exist and are few, and their tables agree with the program."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _python(document: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("document", _GUIDES)
 def test_every_command_of_a_guide_is_understood(document: str) -> None:
-    """Also what it says of the cluster, and the pipeline's parameters as far as they can be checked from afar."""
+    """Also its options for the cluster, and the pipeline's parameters, as far as they can be checked from here."""
     parsers = {"training": training.__main__.parser, "preprocessing": preprocessing.__main__.parser}
     for program, *arguments in _python(document):
         if program == "-m":
@@ -71,7 +71,7 @@ def _section() -> str:
 
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """What the section calls, in order, if its commands are pasted into bash."""
+    """The programs that are called, in order, if the commands of the section are pasted into bash."""
     folder = tmp_path_factory.mktemp("programs")
     for name in ("gcloud", "kubectl", "python"):
         (folder / name).write_text(_STAND_IN.format(python=sys.executable))
@@ -83,7 +83,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
 
 
 def test_an_empty_project_has_a_run_on_a_bucket_after_ten_commands() -> None:
-    """A command is a line that a reader types, with those that continue it; several on one line are several."""
+    """A command is a line that a reader types, with its continued lines. Several commands on one line are several."""
     given = commands(_section())
     for command in given:
         lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|")

@@ -184,7 +184,7 @@ def test_a_list_of_layers_must_be_of_the_shape() -> None:
 
 
 def test_layers_that_differ_have_the_means_of_their_depths_and_the_median_of_their_cells() -> None:
-    """By hand; a cell is as large as the square of its area, one in rings as the innermost ring is wide."""
+    """By hand. The size of a cell is the side of a square of its area; in rings, the width of the innermost ring."""
     sections = [
         Layer(3.0, 1.0, (4, 6), size_mm=(2.0, 8.0)),
         Layer(5.0, 4.0, (2, 9), size_mm=(9.0, 9.0)),

@@ -78,7 +78,7 @@ def test_planted_differences_are_found_and_none_where_there_is_none(tmp_path: Pa
 def test_the_numbers_of_a_classifier_of_two_answers(
     monkeypatch: pytest.MonkeyPatch, watched: int, judged: int, auc: float, jsd: float
 ) -> None:
-    """Eight showers of Monte Carlo and eight generated ones, of which so many have the answer of their kind."""
+    """Eight showers of Monte Carlo and eight generated showers; a given number of each have the right answer."""
     right = {"validation": watched, "test": judged}
 
     def batches(dataset: Path, manifest: Any, split: str, **_: Any) -> list[dict[str, tf.Tensor]]:
@@ -101,7 +101,7 @@ def test_the_numbers_of_a_classifier_of_two_answers(
 def test_a_training_that_was_done_is_not_done_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first run ends as it judges what it has trained."""
+    """The first run ends when it evaluates what it has trained."""
     sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
     settings = {"epochs": 1, "batch": 12, "hidden": 4, "levels": ["high"]}
     with monkeypatch.context() as ends:
@@ -146,7 +146,7 @@ def test_a_second_training_into_a_file_is_refused_and_so_is_anothers_file(tmp_pa
 
 
 def test_both_sets_take_part_in_pairs_and_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two files each, 35 and 33 showers; energies tell them apart."""
+    """Two files in each set, 35 and 33 showers, which are identified by their energies."""
     monkeypatch.setattr(module, "_AT_ONCE", 7)
     sets = []
     for name, events in (("mc", (20, 15)), ("made", (18, 15))):

@@ -1,4 +1,4 @@
-"""What README and guide promise: commands run, in a tiny variant; the package works where the repository is not."""
+"""README and guides: their commands run, in a tiny variant; the package works without the repository."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _PATHS = re.compile(rf"(?<![\w/$.-])((?:{_PLACES})/[\w./-]*\w)")
 @pytest.mark.slow
 @pytest.mark.timeout(1500)  # a dozen processes, each of which loads TensorFlow or Beam
 def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
-    """On small showers in place of the sample and of a bucket's, with trainings of a few steps.
+    """They run on small showers, which replace the sample and the files of a bucket, with trainings of a few steps.
 
-    What `make` runs, and what needs a cluster, has tests of its own.
+    Commands of `make`, and commands that need a cluster, have other tests.
     """
     with store("my-bucket"):
         bucket = storage.Client(project="test").bucket("my-bucket")
@@ -41,7 +41,7 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
 
 
 def _run_all(folder: Path) -> list[str]:
-    """Run the commands of README and guide in a folder, each once and those for a cluster not at all."""
+    """Run each command of README and guide once, in a folder. Commands for a cluster are left out."""
     documents = ("README.md", "docs/guide.md")
     shown = [each for document in documents for each in commands(guide(document)) if each.startswith("python ")]
     ran = []
@@ -61,7 +61,7 @@ def _run_all(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_links_and_modules_of_the_documents_exist(document: Path) -> None:
-    """But for modules in the log, which are named as they were at its date."""
+    """Modules in the log are not checked: they have the names of the log's date."""
     text = document.read_text()
     for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", text):
         target = document.parent / link if link else document

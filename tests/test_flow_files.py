@@ -1,4 +1,4 @@
-"""Files of flows and their grids: what is written is read, and what is none is refused in one line."""
+"""Files of flows and their grids: what is written is read again, and files without a flow are refused in one line."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_flow_is_known_by_its_obstacle_and_reynolds_number(tmp_path: Path) -> 
 
 
 def test_a_rotation_has_vorticity_and_no_divergence() -> None:
-    """Other divergences, and energies: test_validation_flow_measures.py."""
+    """For other divergences, and energies, see test_validation_flow_measures.py."""
     x, y = np.meshgrid(np.arange(9) * 0.5, np.arange(7) * 0.5, indexing="ij")
     rotation = np.stack([-3 * y, 3 * x], axis=-1)
     np.testing.assert_allclose(vorticity(rotation, 0.5), 6.0)
@@ -131,7 +131,7 @@ def test_a_rotation_has_vorticity_and_no_divergence() -> None:
     ],
 )
 def test_grids_differ_in_what_is_named(changed: dict[str, object], expected: object) -> None:
-    """Lengths by a millionth of them, however small they are."""
+    """Lengths must differ by a millionth of their value, however small they are."""
     assert GRID.difference(replace(GRID, **changed)) == expected
     tiny = replace(GRID, cell_d=1e-9)
     assert tiny.difference(replace(tiny, cell_d=2e-9)) == ("cell_d", "1e-09", "2e-09")

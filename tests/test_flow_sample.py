@@ -1,4 +1,4 @@
-"""The simulations of the sample, and what is refused before one is made. The solver itself is not needed here."""
+"""The simulations of the sample, and input that is refused before a simulation. The solver is not needed here."""
 
 from __future__ import annotations
 

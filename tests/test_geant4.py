@@ -62,7 +62,7 @@ class Application:
 
 @pytest.fixture(scope="session")
 def application(tmp_path_factory: pytest.TempPathFactory) -> Application:
-    """The example, and beside it `model.safetensors`: of the sample's cells, hardly trained."""
+    """The example application, with a hardly trained `model.safetensors` for the sample's cells beside it."""
     folder = tmp_path_factory.mktemp("geant4")
     configure = ["cmake", "-S", ROOT / "geant4", "-B", folder / "build"]
     environment = dict(os.environ)
@@ -90,7 +90,7 @@ FAST = "/run/initialize\n/calopipe/model model.safetensors\n/calopipe/particles 
 
 @pytest.fixture(scope="session")
 def fast(application: Application) -> dict[str, np.ndarray]:
-    """Twelve showers of the model, of one thread."""
+    """Twelve showers of the model, made by one thread."""
     told = application.said(f"{FAST}/run/beamOn 12", "--threads", "1", "--output", "fast.h5")
     assert told[-1].startswith("12 showers")
     with h5py.File(application.folder / "fast.h5") as file:
@@ -112,7 +112,7 @@ def test_hits_lie_in_the_middle_of_their_cells(fast: dict[str, np.ndarray]) -> N
 
 
 def test_hits_in_rings_lie_in_the_cells_of_their_numbers(application: Application) -> None:
-    """The detector counts angles from 0, calopipe from -180 degrees; what a cell holds was deposited there."""
+    """The detector counts angles from 0, calopipe from -180 degrees. A cell holds the energy deposited there."""
     for command in (
         ["preprocessing", "--input", CYLINDER, "--output", "rings-ds"],
         ["training", "fit", "--dataset", "rings-ds", "--output", "rings", "--steps", "4"],

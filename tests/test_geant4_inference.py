@@ -1,4 +1,4 @@
-"""The C++ library draws the showers that TensorFlow draws of the same labels and noise."""
+"""The C++ library draws the same showers as TensorFlow from the same labels and noise."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ int main(int, char** words) {
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The shared library of batches."""
+    """The shared library that generates batches."""
     built = tmp_path_factory.mktemp("build") / "libcalopipe_batches.so"
     _compiled(built, *(_LIBRARY / "src").glob("*.cc"), _LIBRARY / "tools" / "batches.cc", options=["-shared", "-fPIC"])
     return built
@@ -81,7 +81,7 @@ def _compiled(output: Path, *sources: Path, options: Sequence[str]) -> None:
 
 
 def _trained(place: Path, files: Path, *, judged: bool = False) -> tuple[Generator, Path]:
-    """A model of a step, and its export; judged too, which takes longer, where it is asked for."""
+    """A model after one step, and its export. If asked for, it is also evaluated, which takes longer."""
     make_dataset(place / "ds", files, split_files=[] if judged else ["train=*"])
     with untraced():
         fit(place / "ds", place / "model", replace(CONFIG, steps=1))
@@ -90,7 +90,7 @@ def _trained(place: Path, files: Path, *, judged: bool = False) -> tuple[Generat
 
 
 def _labelled(path: Path, geometry: Geometry) -> Path:
-    """Showers of two kinds that fall off from an axis with an azimuth."""
+    """Showers of two kinds whose energy falls off from an axis with an azimuth."""
     rng, events = np.random.default_rng(1), 150
     energy = rng.uniform(10, 60, events).astype(np.float32)
     theta, phi = (rng.uniform(*ends, events).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
@@ -113,7 +113,7 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
-    """Of layers that differ, with azimuth and kinds."""
+    """A model of layers that differ, with azimuth and kinds of particles."""
     place = tmp_path_factory.mktemp("labelled")
     trained, file = _trained(place, _labelled(place / "a.h5", _UNEVEN), judged=True)
     assert trained.card.losses["total"] > 0
@@ -121,7 +121,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]
 
 
 def _labels(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any]]:
-    """Energies, angles and what else the model is asked with, of `_SHOWERS` showers."""
+    """Energies, angles and the model's other labels, of `_SHOWERS` showers."""
     rng, valid = np.random.default_rng(3), generator.card.valid_range
     energy, theta = (rng.uniform(*valid[name], _SHOWERS).astype(np.float32) for name in ("energy_gev", "theta_rad"))
     more: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
 
 
 def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10) -> FloatArray:
-    """The showers of TensorFlow: in nearly all the program hits the same cells, which hold the same energies."""
+    """Check the program against TensorFlow: in nearly all showers the same cells are hit, with the same energies."""
     energy, theta, more, noise = _asked(generator)
     labels = {"energy_gev": energy, "theta_rad": theta, **more}
     expected = generator.model.generate(labels, GivenNoise(tf.constant(noise))).numpy() * 0.02
@@ -169,7 +169,7 @@ def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10)
 
 @pytest.mark.parametrize("lower", [0.0, 8.0])
 def test_of_scores_far_from_zero(program: Path, squares: tuple[Generator, Path], tmp_path: Path, lower: float) -> None:
-    """Training leaves the level of the deposits' scores free; and of deposits that are beyond the table of scores."""
+    """Training does not fix the level of the deposits' scores. Some deposits are beyond the table of scores."""
     generator = Generator(squares[1].parent / "model")
     generator.model._store.set({"spectra": generator.model._store["spectra"] - lower})
     bias = generator.model.networks["odd"]._deposit.bias
@@ -277,7 +277,7 @@ def test_words_that_are_no_numbers_are_told(program: Path, squares: tuple[Genera
 def test_a_program_that_writes_numbers_with_a_comma_reads_a_model(
     library: Path, squares: tuple[Generator, Path], tmp_path: Path
 ) -> None:
-    """Numbers in JSON have a point, in whichever language Geant4 is told to speak."""
+    """Numbers in JSON have a decimal point, whatever the program's locale."""
     (tmp_path / "comma.cc").write_text(_COMMA)
     _compiled(tmp_path / "comma", tmp_path / "comma.cc", library, options=[f"-Wl,-rpath,{library.parent}"])
     subprocess.run(["localedef", "-f", "UTF-8", "-i", "de_DE", tmp_path / "de_DE.utf8"], check=False)
@@ -301,7 +301,7 @@ def test_files_that_are_no_models_are_refused(program: Path, squares: tuple[Gene
         return struct.pack("<Q", len(text)) + text + arrays
 
     def with_arrays(place: str, value: bytes) -> bytes:
-        """With an array of these bytes alone, by another program that writes a checksum too."""
+        """A file that holds only an array of these bytes, as from another program that also writes a checksum."""
         begin, end = header[place]["data_offsets"]
         arrays = whole[8 + length :]
         arrays = arrays[:begin] + value * (end - begin) + arrays[end:]

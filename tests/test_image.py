@@ -1,4 +1,4 @@
-"""The container image, built and run: whom it runs as, what it holds, and that it changes no result."""
+"""The container image, built and run: its user, its content, and that it changes no result."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_image(*command: str, user: str = "1000:1000", volume: str = "") -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def image() -> dict[str, Any]:
-    """What the engine knows of the image."""
+    """The container engine's description of the image."""
     if shutil.which("docker") is None:
         pytest.skip("no docker command here")
     if docker("version").returncode:
@@ -56,7 +56,7 @@ def test_it_runs_as_a_user_that_kubernetes_knows_is_not_root(image: dict[str, An
 
 
 def test_it_keeps_nothing_of_its_build(image: dict[str, Any]) -> None:
-    """No tools to build with, no tests, no data, no cache, and none of the certificates that the build may trust."""
+    """It has no build tools, tests, data or cache, and none of the certificates that the build may trust."""
     assert not [value for value in image["Config"]["Env"] if "CERT" in value or "proxy" in value.lower()]
     history = docker("history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE).stdout
     assert "PIP_CERT=/" not in history
@@ -68,7 +68,7 @@ def test_it_keeps_nothing_of_its_build(image: dict[str, Any]) -> None:
 
 
 def test_it_holds_the_code_of_this_tree() -> None:
-    """The package's files, one by one; also what is no Python: grades, and the report's style and templates."""
+    """All files of the package, also those that are not Python: grades, and the report's style and templates."""
     here = {
         str(path.relative_to(ROOT)): hashlib.sha256(path.read_bytes()).hexdigest()
         for package in ("components", "pipelines", "preprocessing", "training", "validation")
@@ -81,7 +81,7 @@ def test_it_holds_the_code_of_this_tree() -> None:
 
 @pytest.mark.parametrize("user", ["1000:1000", "12345:0"])
 def test_any_user_can_work_in_it_on_a_read_only_file_system(user: str) -> None:
-    """Who has a name, a home, and a place for matplotlib's cache; OpenShift makes up users like the second."""
+    """Users have a name, a home, and a place for matplotlib's cache. OpenShift uses such users as the second."""
     program = "import getpass, pathlib; getpass.getuser(); pathlib.Path.home().joinpath('x').touch()"
     in_image("python3", "-c", program, user=user)
     told = in_image("python3", "-c", "import matplotlib.pyplot, h5py, kfp, apache_beam", user=user)
@@ -92,7 +92,7 @@ def test_any_user_can_work_in_it_on_a_read_only_file_system(user: str) -> None:
 
 
 def test_nobody_can_change_what_is_in_it() -> None:
-    """Not even where the root file system can be written to: by the permissions of what is there."""
+    """File permissions forbid it, also if the root file system is writable."""
     command = ["find", "/opt", "/usr", "/etc", "-writable", "-not", "-type", "l"]
     found = docker("run", "--rm", "--cap-drop", "ALL", "--user", "12345:0", IMAGE, *command)
     assert found.stdout == ""
@@ -100,7 +100,7 @@ def test_nobody_can_change_what_is_in_it() -> None:
 
 
 def owned(folder: Path) -> str:
-    """A user that is not root, as UID:GID; `folder` is made theirs."""
+    """A user that is not root, as UID:GID, who becomes the owner of `folder`."""
     uid, gid = (os.getuid(), os.getgid()) if os.getuid() else (1000, 1000)
     folder.mkdir(parents=True)
     os.chown(folder, uid, gid)
@@ -108,7 +108,7 @@ def owned(folder: Path) -> str:
 
 
 def test_the_pipeline_in_the_image_ends_as_without(tmp_path: Path) -> None:
-    """In folders of hostile names."""
+    """The folders have hostile names."""
     files, there, here = tmp_path / HOSTILE, tmp_path / "there" / HOSTILE, tmp_path / "here"
     make_file(files / "train.h5", events=60)
     make_file(files / f"{HOSTILE}.h5", events=30, seed=1)

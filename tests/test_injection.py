@@ -1,4 +1,4 @@
-"""What a name or a parameter holds stays data: no shell, no placeholder and no document takes it for anything else."""
+"""Names and parameters stay data: no shell, no placeholder and no document interprets them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """A run on a file and into a folder of hostile names, which the first step ends: an event of the file is bad."""
+    """A run on a file and into a folder of hostile names. The first step ends it, as an event of the file is bad."""
     folder = tmp_path_factory.mktemp("injection")
     file = make_file(folder / HOSTILE / f"{HOSTILE}.h5", events=60)
     with h5py.File(file, "r+") as opened:
@@ -98,13 +98,13 @@ def test_placeholders_are_refused(option: str, placeholder: str, tmp_path: Path)
 
 
 def test_patterns_of_brackets_are_no_placeholders() -> None:
-    """[[] stands for a bracket in a name."""
+    """In a pattern, [[] stands for a bracket in a name."""
     for pattern in ("[[]CurrentTime]].h5", "[[]RunUUID].h5", "run[[]Index]?.h5"):
         require_plain({"input": [pattern]})
 
 
 def test_more_names_of_files_than_a_step_can_be_given_are_refused() -> None:
-    """By Linux: this process could not be started with them."""
+    """Linux could not start this process with so many names."""
     names = [f"/data/{number:092d}" for number in range(1_300)]
     with pytest.raises(OSError, match="too long"):
         subprocess.run(["true", json.dumps(names)], check=True)
@@ -127,7 +127,7 @@ def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) 
 def test_a_compiled_pipeline_holds_no_secret_of_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What an option of the cluster may say at all is in the tests of the package."""
+    """The values that options of the cluster may have are tested in the tests of the package."""
     for name, secret in SECRETS.items():
         monkeypatch.setenv(name, secret)
     submit.main(["compile", "--output", str(tmp_path / "p.yaml"), "--claim", "data:/data"])

@@ -1,4 +1,4 @@
-"""Trainings that are killed, in one process and in several: they end as if they had not been."""
+"""Trainings that are killed, in one process and in several: they end as if they had not been killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 def test_a_training_killed_ten_times_on_a_disk_ends_as_if_it_had_not_been(tmp_path: Path) -> None:
-    """By SIGKILL; it goes on from what lies in its folder each time."""
+    """It is killed by SIGKILL, and goes on from the content of its folder each time."""
     dataset, more = small_flow(tmp_path), ("--epochs", "6", "--checkpoint-steps", "1")
     arguments = command_line(dataset, tmp_path / "m", *more)[3:]
     told = said(sys.executable, Path(__file__).with_name("killing.py"), tmp_path / "m", *arguments)
@@ -29,9 +29,10 @@ def test_a_training_killed_ten_times_on_a_disk_ends_as_if_it_had_not_been(tmp_pa
 
 
 def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(tmp_path: Path) -> None:
-    """The survivor ends by itself with a code of its own. In the end the weights are those of an uninterrupted run.
+    """The survivor ends by itself with a special exit code. The final weights are those of an uninterrupted run.
 
-    The second worker is killed first; the first one is frozen, once they go on. Of showers: test_runs_on_a_bucket.py
+    At first the second worker is killed. After the restart the first worker is frozen. A training on showers is tested
+    in test_runs_on_a_bucket.py.
     """
     dataset = small_flow(tmp_path)
     more = ("--batch", "4", "--checkpoint-steps", "1", "--epochs", "6")
@@ -44,7 +45,7 @@ def test_a_lost_worker_ends_the_other_and_both_go_on_when_started_again(tmp_path
 
 
 def _lose(lost: int, by: signal.Signals, dataset: Path, output: Path, *more: str) -> None:
-    """Train with two workers for two steps, and end the one by a signal; the other one ends soon after."""
+    """Train with two workers for two steps, and end one worker by a signal; the other worker ends soon after."""
     hosts = ",".join(f"127.0.0.1:{free_port()}" for _ in range(2))
     workers = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: by a lock on a disk, by a lease on a store that runs; and where there are no locks."""
+"""One run at a time in a folder: by a lock on a disk, by a lease on a real store; and file systems without locks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OTHER = "process 7 of another-host\nits token\n"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """A store with the lease of another, and a clock that only sleep moves."""
+    """A store with another process's lease, and a clock that only moves by `sleep`."""
     played = SimpleNamespace(now=0.0, time=time.time)
 
     def sleep(seconds: float) -> None:
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 def test_a_lease_that_goes_away_as_it_is_taken_over_is_free(
     clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its owner was suspended, and ends in this moment."""
+    """The lease's owner was suspended, and ends at this moment."""
     write, taken = GcsPath.write, []
 
     def late(path: GcsPath, text: str, *, generation: int, **how: Any) -> int:
@@ -68,7 +68,7 @@ def test_a_lease_that_goes_away_as_it_is_taken_over_is_free(
 
 
 def test_a_lease_holds_from_when_it_is_seen(clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not from before a first request that was repeated for longer than a lease: its owner renews it."""
+    """If the first request is repeated for longer than a lease holds, that time does not count: its owner renews it."""
     write, renewed = GcsPath.write, []
 
     def slow(path: GcsPath, text: str, **how: Any) -> int:
@@ -124,7 +124,7 @@ def test_a_run_on_disk_is_known_while_it_runs_and_leaves_no_lock(tmp_path: Path)
 
 
 def test_a_lease_is_renewed_without_a_number_of_pythons_random(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A training's first weights are drawn from these numbers meanwhile."""
+    """Meanwhile a training may draw its first weights from these numbers."""
     renewed, write = threading.Semaphore(0), GcsPath.write
 
     def renew(lease: GcsPath, text: str, **how: Any) -> int:
@@ -213,7 +213,7 @@ def test_the_place_of_a_killed_run_is_taken_over(output: storage.Location, monke
 
 @pytest.mark.parametrize("other", ["runs", "has ended"])
 def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> None:
-    """As one that was suspended finds it, in one line."""
+    """For example a run that was suspended. It ends with one line."""
     with _holder(RUN) as process:
         if other == "runs":
             LEASE.write(OTHER)

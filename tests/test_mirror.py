@@ -1,4 +1,4 @@
-"""A folder on gs:// that is worked on in its mirror, against a store that runs."""
+"""A folder on gs:// that is worked on in its mirror, against a real store."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_what_another_process_removed_is_gone_and_stays_so(proxy: Proxy) -> None
 
 
 def test_a_folder_in_which_another_process_removes_files_is_listed_again(proxy: Proxy) -> None:
-    """Twice; then it is an error."""
+    """It is listed again twice; after that it is an error."""
     (RUN / "a").write("a")
     gone = FileNotFoundError(errno.ENOENT, "no such object")
     twice = patch.object(gcs, "download", wraps=gcs.download, side_effect=[gone, gone, DEFAULT])
@@ -139,7 +139,7 @@ def test_errors_name_the_address_and_nothing_is_lost_by_them(proxy: Proxy) -> No
 
 @pytest.fixture
 def uploads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The name and text of what is uploaded from now on, slowly."""
+    """The names and texts of the files that are uploaded from now on. Uploads are slow."""
     seen, upload = list[str](), GcsPath.upload
 
     def slow(path: GcsPath, local: Path) -> None:
@@ -221,7 +221,7 @@ def test_an_upload_that_is_interrupted_is_made_at_the_end(proxy: Proxy, monkeypa
 
 
 def test_after_an_upload_that_failed_none_is_made(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes after it may name it."""
+    """A later file may name the missing one."""
     upload = GcsPath.upload
     with pytest.raises(InputError, match="no such place"), mirrored(RUN) as folder:  # noqa: PT012  as of a bucket
         monkeypatch.setattr(GcsPath, "upload", Mock(side_effect=InputError("no such place")))
@@ -234,7 +234,7 @@ def test_after_an_upload_that_failed_none_is_made(proxy: Proxy, monkeypatch: pyt
 
 
 def test_a_request_starts_no_thread(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One of the client's would repeat its own request after pauses that it draws from Python's `random`."""
+    """A thread of the client would repeat its own request, after pauses that it draws from Python's `random`."""
     here, started, start = threading.current_thread(), [], threading.Thread.start
 
     def recorded(thread: threading.Thread) -> None:

@@ -1,4 +1,4 @@
-"""ONNX graphs of small functions give what NumPy gives, by the operations that ONNX Runtime is fast in."""
+"""ONNX graphs of small functions give the results of NumPy, by operations that are fast in ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from training.onnx.shapes import bodies
 
 
 def _converted(function: Callable[..., tf.Tensor], *specs: tf.TensorSpec) -> Any:
-    """The ONNX model of a `function`, whose output is called so."""
+    """The ONNX model of a `function`, with this name of the output."""
     traced = tf.function(lambda *given: {"output": function(*given)}, input_signature=specs, autograph=False)
     return converted(traced, 18)
 
 
 def _found(model: Any, **given: Any) -> Any:
-    """What a `model` gives."""
+    """The results of a `model`."""
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     return session.run(["output"], given)[0]
 
 
 def _operations(graph: Any) -> list[str]:
-    """Its operations and those of its loops, but for those that give what they take, perhaps in another shape."""
+    """The operations of a model and of its loops, without those that only copy or reshape their input."""
     inner = [name for body in bodies(graph.node) for name in _operations(body)]
     return [node.op_type for node in graph.node if node.op_type not in ("Identity", "Reshape")] + inner
 
 
 def test_doubles_are_sorted_as_doubles() -> None:
-    """They differ by less than float32 knows: they are the order of the cells of many showers."""
+    """They differ by less than float32 resolves: they give the order of the cells of many showers."""
     model = _converted(tf.argsort, tf.TensorSpec([None], tf.float64, "numbers"))
     numbers = 255 + np.random.default_rng(1).permutation(200) * 2.0**-30
     np.testing.assert_array_equal(_found(model, numbers=numbers), np.argsort(numbers))
@@ -55,7 +55,7 @@ _FALLS = np.array([-1.5, 0.25, 3], np.float32)
     ids=["a number", "a number in place of others", "several numbers", "the only column", "one of several columns"],
 )
 def test_columns(function: Callable[[tf.Tensor], tf.Tensor], expected: Any, operations: list[str]) -> None:
-    """A number that is taken with a column has as many dimensions: otherwise ONNX Runtime takes row by row."""
+    """A number that is combined with a column gets as many dimensions: otherwise ONNX Runtime computes row by row."""
     model = _converted(function, tf.TensorSpec([None, 1], tf.float32, "column"))
     assert _operations(model.graph) == operations
     taken = {name for node in model.graph.node if node.op_type in ("Sub", "Greater", "Where") for name in node.input}
@@ -66,7 +66,7 @@ def test_columns(function: Callable[[tf.Tensor], tf.Tensor], expected: Any, oper
 
 @pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 3)])
 def test_numbers_are_gathered_one_by_one_and_rows_as_rows(shape: tuple[int, ...]) -> None:
-    """In the body of a loop too."""
+    """This also holds in the body of a loop."""
     rng = np.random.default_rng(3)
     row, table = rng.normal(size=11).astype(np.float32), rng.normal(size=(11, 2)).astype(np.float32)
     places = rng.integers(0, 11, shape).astype(np.int32)

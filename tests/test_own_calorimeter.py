@@ -1,4 +1,4 @@
-"""A calorimeter of one's own: what docs/detectors.md shows, run with its own files on toy showers."""
+"""A user's own calorimeter: the example of docs/detectors.md, run with its files on toy showers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are not calopipe's stay as they are: a command that would replace one refuses."""
+"""Files of other programs stay as they are: a command that would replace such a file refuses."""
 
 from __future__ import annotations
 

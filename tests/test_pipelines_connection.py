@@ -1,4 +1,4 @@
-"""Where the server is and what opens it: options, environment; and when a schedule starts its runs."""
+"""The address of the server and the credential for it, from options and environment; the times of scheduled runs."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
 
 
 def test_the_token_of_a_command_is_kept_for_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tokens live for an hour or so."""
+    """Tokens are valid for about an hour."""
     now = [0.0]
     monkeypatch.setattr("pipelines.remote.connection.time.monotonic", lambda: now[0])
     counting = f"import os; f = open({str(tmp_path / 'count')!r}, 'a'); f.write('x'); print('$HOME;', f.tell(), sep='')"
@@ -165,5 +165,5 @@ def test_a_cron_that_never_occurs_or_has_not_six_fields_is_refused(cron: str, to
     ],
 )  # fmt: skip
 def test_a_cron_that_occurs_or_that_the_server_refuses_is_left_to_it(cron: str) -> None:
-    """Of a day of the month and one of the week either suffices, unless one of them is * or ?."""
+    """A cron may name a day of the month and a day of the week: each of them starts a run, unless one is * or ?."""
     assert trigger(cron) == {"cron_schedule": {"cron": cron}}

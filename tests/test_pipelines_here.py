@@ -1,4 +1,4 @@
-"""What a run here shows while it goes, and what is told of a run that has made a part of its things."""
+"""What a run on this machine shows while it runs, and the status of a run that is not finished."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_parts_of_a_run_that_is_not_done_are_counted(tmp_path: Path, monkeypatch
     [(0, []), (3, [0, 1, 2]), (8, [*range(8)]), (16, [0, 2, 4, 6, 8, 10, 12, 14, 15]), (17, [*range(0, 17, 2)])],
 )
 def test_of_many_epochs_some_are_shown_and_the_last(tmp_path: Path, judged: int, epochs: list[int]) -> None:
-    """Of those that were judged; another is between two of them."""
+    """Only evaluated epochs are shown; between two of them there is another epoch."""
     entries = [{"epoch": number, "step": 1000 * number, "validation": {"ecal": 0.123456}} for number in range(judged)]
     unjudged = {"epoch": 99, "step": 1, "validation": None}
     lines = [json.dumps(line) for entry in entries for line in (entry, unjudged)]

@@ -26,7 +26,7 @@ from pipelines.remote import logs, runs
 
 @dataclass
 class Cluster:
-    """The pods of a namespace, and what they have said."""
+    """The pods of a namespace, and their logs."""
 
     pods: dict[str, kube.V1Pod] = field(default_factory=dict)
     logs: dict[str, list[bytes]] = field(default_factory=dict)
@@ -250,7 +250,7 @@ def test_reasons_that_the_step_could_not_give(
 def test_argo_knows_of_the_last_pod_that_failed_and_else_of_the_whole(
     cluster: Cluster, nodes: list[tuple[str, str, str | None, int | None]], why: str
 ) -> None:
-    """Where no pod could be made, as for want of an account, Argo alone knows."""
+    """If no pod could be made, for example without an account, only Argo knows the reason."""
     kept = {
         str(number): {"type": kind, "phase": phase, "message": message, "startedAt": second and f"03:04:0{second}Z"}
         for number, (kind, phase, message, second) in enumerate(nodes)

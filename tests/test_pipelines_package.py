@@ -1,4 +1,4 @@
-"""The compiled pipeline: what it says to Kubeflow Pipelines, for each kind of cluster, and what it refuses."""
+"""The compiled pipeline: its content for Kubeflow Pipelines, for each kind of cluster, and what it refuses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ NODES = ("--nodes", "2", "--gpus", "1", "--resources", "train=8,32Gi", "--hours"
 
 
 class _Package:
-    """A compiled pipeline, read back; what concerns pods through the message that the API server parses it into."""
+    """A compiled pipeline, read back. The part on pods is read by the message into which the API server parses it."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -66,7 +66,7 @@ class _Package:
         return dict(component["outputDefinitions"].get("artifacts", {}))
 
     def limits(self, step: str) -> dict[str, str]:
-        """What `step` may use, by Kubernetes's names."""
+        """The limits of `step`, by Kubernetes's names."""
         resources = self.containers[step]["resources"]
         found = {"cpu": resources["resourceCpuLimit"], "memory": resources["resourceMemoryLimit"]}
         if accelerator := resources.get("accelerator"):
@@ -83,7 +83,7 @@ def _compiled(*options: str) -> _Package:
 
 @pytest.fixture
 def plain() -> _Package:
-    """The package without accelerators, with a volume."""
+    """The package of a cluster without accelerators and with a volume."""
     return _compiled("--claim", "calopipe-data:/data")
 
 
@@ -106,7 +106,7 @@ def test_the_options_of_the_command_line_are_the_compiled_parameters(plain: _Pac
 
 
 def test_every_attempt_at_a_step_has_its_whole_time() -> None:
-    """Argo counts the duration that all attempts may take from the start of the first, and ends the others with it."""
+    """Argo counts the time of all attempts from the start of the first, and ends later attempts when it is over."""
     for options in (CHANGED, NODES):
         compiled = _compiled(*options)
         for step in STEPS:
@@ -174,7 +174,7 @@ def test_accelerators(
 
 
 def test_training_on_several_nodes() -> None:
-    """The pod of the step only waits, and longer than the job may take; what the nodes need is handed to the job."""
+    """The pod of the step only waits, for longer than the job may take; the job gets the resources of the nodes."""
     compiled = _compiled(*NODES)
     job = compiled.tasks["train"]["inputs"]["parameters"]["job"]["runtimeValue"]["constant"]
     assert job["resources"] == {"cpu": "8", "memory": "32Gi", "nvidia.com/gpu": "1"}
@@ -256,7 +256,7 @@ def test_of_epochs_and_steps_0_is_for_the_configs_and_less_is_refused() -> None:
 
 
 def test_the_chips_of_a_slice_are_those_of_one_machine() -> None:
-    """As Google documents its machines: four chips of v4 and v5p, and of v5e and v6e one, four or eight."""
+    """As in Google's documentation of its machines: four chips of v4 and v5p; one, four or eight of v5e and v6e."""
     known = {
         "tpu-v4-podslice": [4],
         "tpu-v5-lite-podslice": [1, 4, 8],
@@ -298,7 +298,7 @@ def test_no_option_of_the_cluster_can_say_more_than_it_should(field: str, form: 
 
 
 def _readable(compiled: _Package) -> dict[str, Any]:
-    """What the package says, without the sources of the steps and the signatures that follow from them."""
+    """The content of the package, without the sources of the steps and the signatures that follow from them."""
     return {
         "parameters": {
             name: {"type": parameter["parameterType"], "default": parameter.get("defaultValue")}
@@ -349,7 +349,7 @@ def _require_golden(found: dict[str, Any], name: str) -> None:
 
 
 def test_the_compiled_form_is_the_golden_one(plain: _Package) -> None:
-    """A change of it is seen by whoever reads the change; RENEW_GOLDEN=1 in the environment writes it anew."""
+    """So a review shows each change of the compiled form. RENEW_GOLDEN=1 in the environment writes the file anew."""
     _require_golden(_readable(plain), "calorimeter.yaml")
     assert "pip install" not in str(plain.containers)
     assert not any("triggerPolicy" in task for task in plain.tasks.values())  # no conditionals
@@ -360,7 +360,7 @@ def test_the_pipeline_of_a_flow_is_the_golden_one() -> None:
 
 
 def test_pods_of_generation_differ_in_their_share_alone(plain: _Package) -> None:
-    """Each has the resources, the device, the time and the attempts of the step, and is joined by it."""
+    """Each pod has the resources, the device, the time and the attempts of the step, which joins the shares."""
     fanned = _compiled(*FANNED)
     shares = ["generate-2", "generate-3", "generate-4"]
     assert {*fanned.steps} == {*STEPS, *shares}

@@ -1,4 +1,4 @@
-"""What a server, or the way to it, may refuse: one line and exit code 2, no secret in it, and nothing done twice."""
+"""Refusals by a server, or on the way to it: one line without secrets, exit code 2, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = "<!doctype html><html><title>Log in</title></html>"
 
 @pytest.fixture(autouse=True)
 def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The waits between tries, which are not waited for. What is submitted is small, for it does not matter here."""
+    """The waits between tries, which are skipped. The submitted pipeline is small, as its content does not matter."""
     monkeypatch.setattr("pipelines.package.write", write_small)
     waited: list[float] = []
     monkeypatch.setattr("urllib3.util.retry.time.sleep", waited.append)
@@ -116,7 +116,7 @@ def test_devices_and_nodes_decide_the_strategy_and_no_option(capsys: pytest.Capt
 
 
 def test_a_pipeline_that_is_not_known_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is looked for before the other options are read, which depend on it."""
+    """The pipeline is checked before the other options are read, as these depend on the pipeline."""
     with pytest.raises(SystemExit, match="2"):
         submit.main(["run", "--pipeline", "another"])
     (line,) = capsys.readouterr().err.splitlines()
@@ -155,7 +155,7 @@ def test_a_wrong_secret_is_named_and_not_shown(
 def test_a_token_that_changes_is_read_again(
     kubeflow: Kubeflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of pods are replaced every hour, and a run is followed for longer."""
+    """Tokens of pods are replaced every hour, and a run may be followed for longer."""
     run, token = kubeflow.begun(STEPS), tmp_path / "token"
     kubeflow.secret = "first"  # noqa: S105
     token.write_text("first")
@@ -170,7 +170,7 @@ def test_a_token_that_changes_is_read_again(
 
 
 def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> None:
-    """By what reads; but not for hours."""
+    """Requests that read wait for it, but not for hours."""
     busy = [Fault(429, "{}", (("Retry-After", seconds),)) for seconds in ("7", "86400")]
     kubeflow.faults = {"experiment_service_list_experiments": busy}
     submit.main(SUBMIT)
@@ -191,7 +191,7 @@ def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys
 def test_a_name_that_the_server_cannot_store_is_refused_before_it_is_asked(
     kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], option: str, most: int
 ) -> None:
-    """It would start the run and then fail. Of two bytes each in UTF-8, and one more."""
+    """The server would start the run and then fail. The name has characters of two bytes in UTF-8, one too many."""
     name = "\N{GREEK SMALL LETTER ALPHA}" * (most // 2) + "a" * (most % 2)
     told = f"error: {option} {name[:20]}...: {most + 1} bytes long, the server stores {most}; give a shorter one"
     assert refused(capsys, *task, option, name + "a") == told
@@ -204,7 +204,7 @@ def test_a_name_that_the_server_cannot_store_is_refused_before_it_is_asked(
 def test_requests_that_are_repeated_are_not_warned_of(
     kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whose answers are lost; also after the client has made models of the API, which set the level of the log."""
+    """The answers are lost. This also holds after the client made models of the API, which set the level of the log."""
 
     def fail(_seconds: float) -> None:
         kubeflow.faults["run_service_get_run"] = [Fault()]

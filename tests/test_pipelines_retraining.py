@@ -1,6 +1,6 @@
-"""A model kept current as by scheduled runs: real Geant4 showers arrive, the pipeline runs, models are promoted.
+"""A model that is kept current by repeated runs: Geant4 showers arrive, the pipeline runs, models are promoted.
 
-The showers are those of the sample with cells and layers joined, so that the small networks learn something in seconds.
+The showers are those of the sample, with cells and layers joined, so that small networks learn something in seconds.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Schedule:
         return said(*command, *more)
 
     def written(self) -> dict[Path, int]:
-        """What is kept, by the time of its last change; not kfp's files, nor what tells of the run and of its input."""
+        """The output files by the time of their last change, without kfp's files and the documents on run and input."""
         others = {"kfp", "logs", "inputs.json", "run.json", "index.html"}
         files = (path for place in ("run", "registry") for path in (self.folder / place).rglob("*") if path.is_file())
         return {p: p.stat().st_mtime_ns for p in files if not others & set(p.parts)}

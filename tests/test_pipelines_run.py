@@ -1,4 +1,4 @@
-"""The pipeline through its command, on this machine: what a run leaves, what a second run does, what is refused."""
+"""The pipeline by its command, on this machine: the output of a run, a second run, and what is refused."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def submit(*arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
 
 
 def require_unwritable_by_others(output: Path) -> None:
-    """Beside what the runner keeps, which the command itself makes."""
+    """Assert that other users can write to no file of the output, except to those of kfp's runner."""
     made = [path for path in output.rglob("*") if "kfp" not in path.parts]
     assert not [path for path in made if path.stat().st_mode & 0o022]
 
 
 @contextmanager
 def on_terminal(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """The process of the command, and this side of the terminal that it runs on."""
+    """The process of the command, and this end of the terminal on which it runs."""
     here, there = pty.openpty()
     command = [sys.executable, str(ROOT / "pipelines" / "submit.py"), *map(str, arguments)]
     ends = {"stdin": there, "stdout": there, "stderr": there}
@@ -74,14 +74,14 @@ def on_terminal(*arguments: object) -> Iterator[tuple[subprocess.Popen[bytes], i
 
 
 def _own_terminal() -> None:
-    """Makes a terminal the process's own, so that Ctrl-C typed there reaches it."""
+    """Makes a terminal the process's controlling terminal, so that Ctrl-C there reaches the process."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 def drawn(terminal: int, until: str = "") -> str:
-    """What is written to a terminal until a text comes, or to the end."""
+    """The output on a terminal until a text comes, or until the end."""
     written = b""
     while not until or until not in written.decode(errors="ignore"):
         try:
@@ -117,7 +117,7 @@ def output(run: tuple[Path, list[object], str]) -> Path:
 
 
 def test_what_a_run_prints(run: tuple[Path, list[object], str]) -> None:
-    """A line for each step and nothing of what libraries print, which is in the log."""
+    """A run prints a line for each step. The output of libraries is only in the log."""
     output, _, printed = run
     (log,) = output.glob("logs/*.log")
     first, *steps, verdict, report, page = printed.splitlines()
@@ -207,7 +207,7 @@ def test_a_step_keeps_the_umask_of_its_user(tmp_path: Path) -> None:
 
 
 def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list[object], str]) -> None:
-    """From the input to the promotion, each by the fingerprint of what it was made from; data stay where they are."""
+    """From the input to the promotion, each names the fingerprint of its source. Data stay where they are."""
     output, arguments, _ = run
     told = {}
     for step, name in (("preprocess", "data"), ("train", "model"), ("generate", "showers"), ("promote", "judged")):
@@ -264,7 +264,7 @@ def test_artifacts_for_the_ui(output: Path) -> None:
 
 
 def _given(output: Path) -> dict[str, Any]:
-    """What the steps after the training of a run are given."""
+    """The arguments of the steps after the training of a run."""
     reading = Reading(dataset=str(output / "dataset"), split_files=("test=test*.h5",), geometry="x0_per_layer=5")
     return {
         "fingerprint": read_card(output / "model").fingerprint(), "incumbent": "", "seed": 1,
@@ -274,7 +274,7 @@ def _given(output: Path) -> dict[str, Any]:
 
 
 def test_shares_joined_are_what_one_pod_makes(output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The step generate in four parts of 60 showers, each task on the files that the others left."""
+    """The step generate in four shares of 60 showers; each task works on the files of the tasks before."""
     monkeypatch.setattr("training.parts._PART_SHOWERS", 60)
     for name in ("one", "shared"):
         shutil.copytree(output / "model", tmp_path / name / "model")
@@ -297,13 +297,13 @@ def test_shares_joined_are_what_one_pod_makes(output: Path, tmp_path: Path, monk
 
 
 def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[object], str], tmp_path: Path) -> None:
-    """Under tolerances that anything meets, on a copy of the run, whose other outputs then stand."""
+    """With tolerances that every candidate meets, on a copy of the run, whose other outputs are not made again."""
     output, arguments, _ = run
     shutil.copytree(output, tmp_path / "out")
     (log,) = output.glob("logs/*.log")
 
     def standing() -> dict[Path, int]:
-        """The files of the dataset but what is remembered of the inputs, of the model, and the showers."""
+        """The files of the dataset (without the document on its inputs), of the model, and the showers."""
         files = [tmp_path / "out/generated.h5"]
         files += [path for name in ("dataset", "model") for path in (tmp_path / "out" / name).rglob("*")]
         return {path: path.stat().st_mtime_ns for path in files if path.is_file() and path.name != MEMORY}
@@ -340,7 +340,7 @@ def test_an_accepted_model_is_promoted_with_its_verdict(run: tuple[Path, list[ob
 def test_the_report_has_the_challenges_numbers_if_asked(
     output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both steps on a copy of the run, whose showers stand. Of rectangular cells: one classifier, and the times."""
+    """Both steps run on a copy of the run, whose showers are kept. Rectangular cells: only a classifier, and times."""
     shutil.copytree(output, tmp_path / "out")
     monkeypatch.setattr("training.challenge.timing._BATCHES", {1: 1})
     given = _given(output) | {"output": str(tmp_path / "out"), "challenge": True}

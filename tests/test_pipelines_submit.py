@@ -31,7 +31,7 @@ Command = Callable[..., str]
 def command(
     kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> Command:
-    """Runs submit.py against the server, and gives what it printed."""
+    """Runs submit.py against the server, and returns what it printed."""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "no-config"))
     monkeypatch.setattr(runs, "POLL_SECONDS", 0.01)
 
@@ -45,7 +45,7 @@ def command(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small pipeline is submitted in place of the whole one, where it does not matter which."""
+    """Submit a small pipeline in place of the whole one, in tests where the content does not matter."""
     monkeypatch.setattr("pipelines.package.write", write_small)
 
 
@@ -133,7 +133,7 @@ def test_a_run_that_ended_well_although_it_was_to_be_terminated_succeeded(state:
 def test_each_answer_renews_the_patience_with_a_server_that_restarts_or_is_busy(
     kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], status: int
 ) -> None:
-    """By a clock of its own: answers for hours and a failure, again and again; at last failures alone."""
+    """With a clock of the test: hours of answers and then a failure, several times; at the end only failures."""
     clock, slept = [0.0], 0.9
     monkeypatch.setattr(client, "RETRY", client.RETRY.new(total=0))
     run = kubeflow.begun(STEPS)
@@ -205,7 +205,7 @@ def test_the_state_of_a_step_is_that_of_its_node_or_of_a_driver_that_failed(
 def test_the_ends_that_kfps_own_wait_does_not_know_end_the_waiting(
     kubeflow: Kubeflow, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that the server itself ended says why, and one that was skipped ended well; CANCELED is in the contract."""
+    """A run that the server ended says why; a skipped run counts as a success; CANCELED is in the contract."""
     run = kubeflow.begun(STEPS)
     monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "CANCELED"})
     with pytest.raises(SystemExit, match="was cancelled"):
@@ -258,7 +258,7 @@ def test_one_user_and_several(kubeflow: Kubeflow, command: Command, small: None)
 
 
 def test_the_server_would_see_a_request_that_departs_from_the_contract(kubeflow: Kubeflow) -> None:
-    """The check checked: an unknown field, a wrong type, a wrong name of a state."""
+    """A test of the check itself: an unknown field, a wrong type, a wrong name of a state."""
     for body in ({"name": "x"}, {"display_name": 1.5}, {"state": "DONE"}, {"runtime_config": {"parameter": {}}}):
         assert [*departures(body, "V2beta1Run", "run")], body
     assert not [*departures({"display_name": "x", "state": "FAILED"}, "V2beta1Run", "run")]
@@ -291,7 +291,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_run(kubeflow: Kubeflow) -> None:
 def test_a_run_is_given_the_calorimeter_and_not_its_file(
     kubeflow: Kubeflow, command: Command, small: None, tmp_path: Path
 ) -> None:
-    """The steps need not see the file, which is changed or gone when a schedule runs."""
+    """The steps need not see the file, which may have changed or gone when a schedule runs."""
     (tmp_path / "own.toml").write_text(
         "file_unit_gev = 1\n[[layers]]\npitch_mm = 4\nx0 = 1\nangles = 3\nr_edges_mm = [0, 2]\n"
     )

@@ -1,4 +1,4 @@
-"""The pipeline of a flow: compiled, with the parameters that its signature states, and refused before it starts."""
+"""The pipeline of a flow: compiled, with the parameters that its signature states, and refusals before it starts."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_it_is_submitted_and_scheduled(kubeflow: Kubeflow) -> None:
 
 
 def test_its_steps_hand_on_what_they_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All but the training, in whose place is a model of a step of two intervals; and what stands there by mistake."""
+    """All steps except the training, which a model with a step of two intervals replaces; also wrong files there."""
     monkeypatch.setattr("validation.flow.compare.page", lambda *_: "<html></html>")
     velocity = street()
     velocity[23, 3, 3, 0] = np.nan  # of the last pair

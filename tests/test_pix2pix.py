@@ -1,4 +1,4 @@
-"""pix2pix: its networks as published, how far they see, tiles against the whole frame, and what it knows of flows."""
+"""pix2pix: its networks as published, their reach, tiles against the whole frame, and properties of flows."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_levels_are_as_many_as_a_frame_can_be_halved() -> None:
 
 @pytest.mark.parametrize("table", [TINY, NORMALISED, replace(SMALL, full=2, down=(3, 3, 3))])
 def test_no_cell_sees_further_than_the_reach(table: Networks2D) -> None:
-    """One cell of the input is changed at a time: the furthest change of the output is the reach, and is found."""
+    """One cell of the input is changed at a time: the farthest change of the output is at the reach."""
     network = _network(table)
     size, middle = 8 * table.stride, 4 * table.stride
     image = np.random.default_rng(1).normal(size=(1, size, size, 4)).astype(np.float32)
@@ -75,7 +75,7 @@ def test_no_cell_sees_further_than_the_reach(table: Networks2D) -> None:
 @pytest.mark.parametrize("side", [(16, 16), (32, 8), (24, 40)])
 @pytest.mark.parametrize("table", [TINY, NORMALISED])
 def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> None:
-    """Also at the borders of the frame, and where the last tile is smaller; a halo that is too small would show."""
+    """Also at the borders of the frame, and if the last tile is smaller. A halo that is too small would show."""
     network, shape = _network(table), (96, 40)
     image = np.random.default_rng(2).normal(size=(1, *shape, 4)).astype(np.float32)
     whole = network(image).numpy()
@@ -94,7 +94,7 @@ def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> 
 
 
 def test_a_curl_is_free_of_divergence() -> None:
-    """By NumPy's gradient; and of what the small network makes, by the measure that judges it."""
+    """By NumPy's gradient; and for the output of the small network, by the measure of the validation."""
     stream = np.random.default_rng(6).normal(size=(2, 12, 9))
     found = curl(tf.constant(stream)).numpy()
     expected = np.stack([np.gradient(stream, axis=2), -np.gradient(stream, axis=1)], -1)
@@ -105,7 +105,7 @@ def test_a_curl_is_free_of_divergence() -> None:
 
 
 def test_nothing_flows_through_the_walls() -> None:
-    """What passes a cross-section is the same after a change. By hand: of a shear between walls, u = d (y^2) / dy."""
+    """The flow through a cross-section does not change. By hand, for a shear between walls: u = d (y^2) / dy."""
     made = _made_of_noise()
     np.testing.assert_allclose(made[..., 0].sum(axis=2), 0, atol=1e-5 * np.abs(made[..., 0]).sum(axis=2).max())
     y = np.arange(8) + 0.5
@@ -114,7 +114,7 @@ def test_nothing_flows_through_the_walls() -> None:
 
 
 def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a network whose change is .3 U along y there, and right elsewhere: L1 is .3 / 2 times the obstacle's share."""
+    """A network that is wrong there by .3 U along y, else right: L1 is .3 / 2 times the share of the obstacle."""
     model = build(named_config("pix2pix-small"), Grid((32, 16), cell_d=0.25, interval_d=0.25))
     solid = np.zeros((1, 32, 16), np.float32)
     solid[:, 8:12, 6:10] = 1
@@ -127,7 +127,7 @@ def test_what_flows_through_the_obstacle_is_missed_and_cut_away(monkeypatch: pyt
 
 
 def test_each_network_is_trained_against_the_others_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a discriminator that is right, in half of the patches with 95 %, in others with 75 %; and what it is shown."""
+    """The discriminator is right with 95 % in half of the patches, with 75 % in others; also its input."""
     model = build(named_config("pix2pix-small"), Grid((16, 16), cell_d=0.25, interval_d=0.25))
     now = np.random.default_rng(1).normal(size=(1, 16, 16, 2)).astype(np.float32)
     view = {"now": now, "next": now + 1, "solid": np.zeros((1, 16, 16), np.float32), "reynolds": np.float32([100])}
@@ -166,7 +166,7 @@ def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:
 
 
 def test_a_mirrored_flow_turns_the_other_way_round() -> None:
-    """A vortex and what solves its equation of motion upside down: vorticity changes sign, divergence does not."""
+    """The mirror image of a vortex solves the equation of motion: vorticity changes its sign, divergence does not."""
     x, y = np.meshgrid(np.arange(16.0), np.arange(12.0), indexing="ij")
     velocity = np.stack([np.sin(x / 3) * np.cos(y / 4), np.cos(x / 5 + y / 2)], -1)[None].astype(np.float32)
     solid = (np.hypot(x - 4, y - 3) < 2)[None].astype(np.float32)
@@ -187,7 +187,7 @@ def test_a_mirrored_flow_turns_the_other_way_round() -> None:
 
 
 def test_beyond_the_border_is_the_inflow() -> None:
-    """Zeros, which convolutions fill up with, are the inflow of Reynolds number 100 without an obstacle."""
+    """Convolutions pad with zeros, which stand for the inflow of Reynolds number 100 without an obstacle."""
     inflow = np.broadcast_to(np.float32([1, 0]), (1, 8, 8, 2))
     assert not conditions(inflow, np.zeros((1, 8, 8), np.float32), np.float32([100.0])).numpy().any()
     solid = np.zeros((2, 8, 8), np.float32)

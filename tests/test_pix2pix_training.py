@@ -1,4 +1,4 @@
-"""pix2pix on pairs of frames: what it learns, how it is judged and exported, however its steps are called."""
+"""pix2pix on pairs of frames: what it learns, how it is evaluated and exported, and how its steps are called."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_model_that_makes_no_change_misses_all_of_it(dataset: Path) -> None:
 
 
 def test_it_learns_what_moves(dataset: Path) -> None:
-    """In an hundred steps the error is a fraction of the change; the discriminator learns too, and stays undecided."""
+    """After 100 steps the error is a fraction of the change; the discriminator learns too, and stays undecided."""
     config = named_config("pix2pix-small", epochs=25, batch=8)
     engine = engine_of(config, dataset)
     losses, _ = engine.run(iter(engine.batches()), engine.last_step)
@@ -130,7 +130,7 @@ def test_one_step_is_exported(tmp_path: Path) -> None:
 
 
 def test_the_published_networks_make_the_frame_itself() -> None:
-    """In units of 2 U, so that tanh holds it: never beyond, whatever the weights."""
+    """The frame is in units of 2 U, so that tanh can reach it; for no weights is it beyond 2 U."""
     model = build(named_config("pix2pix"), GRID)
     assert model.stride == 16
     for weight in model.networks["generator"].trainable_weights:
@@ -140,7 +140,7 @@ def test_the_published_networks_make_the_frame_itself() -> None:
 
 
 def test_however_its_steps_are_called_they_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One a call, three, which do not divide the seven of an epoch, or by Keras's `fit`; as for showers."""
+    """One step a call; three, which do not divide the seven of an epoch; or by Keras's `fit`. As for showers."""
     flow = small_flow(tmp_path)
     fit_small(flow, tmp_path / "one")
     monkeypatch.setattr(loop, "_STEPS_A_CALL_ON_PROCESSORS", 3)

@@ -28,7 +28,7 @@ UNIFORM = Geometry((5, 4, 3), cell_mm=2.0, layer_pitch_mm=3.0, x0_per_layer=1.5,
 
 
 def _cell_at(geometry: Geometry, layer: int, x: float, y: float) -> int:
-    """The place of the cell that holds a point, -1 for none: by the definition of the cells alone."""
+    """The place of the cell that holds a point, -1 for no cell, by the definition of the cells alone."""
     found = geometry.every_layer[layer]
     n, m = found.cells
     if found.r_edges_mm is None:
@@ -129,7 +129,7 @@ def test_layers_are_described_in_words() -> None:
 
 
 def test_a_point_on_an_edge_is_in_the_cell_of_higher_coordinates_and_one_outside_in_none() -> None:
-    """Up to the rounding of a sum: a ten-thousandth of a cell away it is in the lower one."""
+    """Up to the rounding of a sum: a point a ten-thousandth of a cell below the edge is in the lower cell."""
     x = np.array([-1.0, 1.0, -1.0001, 0.9998, 4.9999, 5.0, -5.0, -5.0001, np.nan])  # of 5 by 4 cells of 2 mm
     places = place_at(UNIFORM, 0, x, np.zeros(9))
     assert [place // 4 if place >= 0 else None for place in places] == [2, 3, 1, 2, 4, None, 0, None, None]
@@ -174,7 +174,7 @@ def _beyond(layer: Layer, a: int, b: int) -> dict[tuple[int, int], tuple[float, 
     ("geometry", "layer"), [(RINGS, 0), (RINGS, 1), (RINGS, 2), (BLOCKS, 0), (BLOCKS, 1), (UNIFORM, 2)]
 )
 def test_a_step_leads_to_the_cell_beyond_the_edge(geometry: Geometry, layer: int) -> None:
-    """In the axis, that is the opposite cell; into a hole it leads nowhere, and once round the axis back."""
+    """Beyond the axis this is the opposite cell. Into a hole there is no cell; a step round the axis leads back."""
     for a, b, _ in _cells(geometry, layer):
         for (first, second), point in _beyond(geometry.every_layer[layer], a, b).items():
             place, exists = steps(geometry, layer, np.array(first), np.array(second))
@@ -184,7 +184,7 @@ def test_a_step_leads_to_the_cell_beyond_the_edge(geometry: Geometry, layer: int
 
 @pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-pions"]])
 def test_the_cell_at_the_same_place_of_another_layer(geometry: Geometry) -> None:
-    """By the point in the middle, moved by a hair to higher coordinates, as it counts on an edge."""
+    """By the point in the middle, which is moved a little to higher coordinates, as points on an edge count there."""
     found, hair = positions(geometry), 1e-6
     for layer, each in enumerate(geometry.every_layer):
         for other, to in enumerate(geometry.every_layer):

@@ -38,7 +38,7 @@ def _by_loops(cells: np.ndarray, x: np.ndarray, y: np.ndarray, z: np.ndarray) ->
 
 @pytest.mark.parametrize("name", ["", "calochallenge-2", "calochallenge-1-photons", str(EXAMPLE)])
 def test_against_plain_loops(name: str) -> None:
-    """In units of the index, as of the reference, where layers are alike; `test_positions.py` is on places of cells."""
+    """If layers are alike, in units of the index, as in the reference; `test_positions.py` tests places of cells."""
     geometry = split_values(name)[0] or SMALL_GEOMETRY
     make = make_ring_showers if geometry.layers else make_showers
     cells = make(events=6, seed=3, geometry=geometry).cells.copy()

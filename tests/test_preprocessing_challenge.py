@@ -1,4 +1,4 @@
-"""CaloChallenge's layout: from its files to a dataset and back, and what is said of files that are wrong."""
+"""CaloChallenge's layout: from its files to a dataset and back, and the messages about wrong files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_planted_voxels_in_mev(name: str, tmp_path: Path, caplog: pytest.LogCapt
 
 
 def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
-    """Energies too, though the file is in MeV."""
+    """Energies too, although the file is in MeV."""
     rng = np.random.default_rng(5)
     energy = np.exp(rng.uniform(0, 7, 5000)).astype(np.float32)
     cells = np.zeros((5000, *known()["calochallenge-1-photons"].shape), np.float32)
@@ -64,7 +64,7 @@ def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
 
 
 def test_a_file_of_ones_own_calorimeter_states_it(tmp_path: Path) -> None:
-    """In either layout; rings with a tilt keep it where the layout has room for one."""
+    """In either layout. The tilt of showers in rings is kept if the layout can hold angles."""
     geometry = known()["calochallenge-1-pions"]
     showers = make_ring_showers(events=4, geometry=geometry)
     for deposits in (CELLS, VOXELS):

@@ -1,4 +1,4 @@
-"""A cut on visible energy: none by default; one that takes the low energies says so, and bounds the valid range."""
+"""A cut on visible energy: none by default. A cut that drops low energies is reported, and bounds the valid range."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE = np.where(np.arange(900) == 3, 0, 1e-4)
 def test_showers_without_energy_are_dropped_and_bound_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, keep: np.ndarray, options: tuple[object, ...]
 ) -> None:
-    """One and no others by default; many of all energies alike, as where particles miss the calorimeter."""
+    """By default only showers without energy: one, or many at all energies alike, if particles miss the calorimeter."""
     manifest = _preprocessed(tmp_path, *options, keep=keep.astype(np.float32))
     assert manifest.events["dropped"]["below_cut"] == (keep == 0).sum()
     assert manifest.whole_range == manifest.valid_range
@@ -66,7 +66,7 @@ def test_a_cut_of_the_low_energies_says_so_and_bounds_the_valid_range(
 
 @pytest.mark.parametrize(("lost", "whole"), [(25, 2), (35, 3)])
 def test_showers_are_whole_where_three_bins_lose_less_than_a_hundredth(lost: int, whole: int) -> None:
-    """Bins of 1,000 each: half are lost of two, `lost` of the next, none of the others."""
+    """Bins of 1,000 showers each: two bins lose half, the next bin loses `lost`, the others lose none."""
     edges, losses = 10 ** (np.arange(9) / 20), (500, 500, lost, 0, 0, 0, 0, 0)
     rows = [(*pair, 1_000, count) for pair, count in zip(pairwise(edges), losses, strict=True)]
     assert whole_from(rows) == edges[whole]

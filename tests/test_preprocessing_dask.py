@@ -1,4 +1,4 @@
-"""Preprocessing on a real Dask cluster: the same bytes, and an end to every run whatever is lost."""
+"""Preprocessing on a real Dask cluster: the same bytes, and every run ends, whatever is lost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 def _told(run: subprocess.CompletedProcess[str]) -> str:
-    """The line of a run that ended with bad input, and with nothing else but its progress."""
+    """The error line of a run that ended with bad input and printed nothing else except progress."""
     *progress, line = run.stderr.splitlines()
     assert run.returncode == 2, run.stderr
     assert all(each.startswith("preprocess: ") for each in progress), run.stderr
@@ -52,7 +52,7 @@ def _done(output: Path) -> int:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of one file of 100 pieces; what it is made into, in process, stands beside it as `dataset`."""
+    """A folder with one file of 100 pieces, and beside it `dataset`, which was made from it in this process."""
     folder = tmp_path_factory.mktemp("source")
     make_file(folder / "0.h5", events=_EVENTS)
     said(*_command(folder, folder / "dataset"))
@@ -118,7 +118,7 @@ def test_another_version_on_a_worker(source: Path, tmp_path: Path) -> None:
 
 
 def _begun(source: Path, output: Path, cluster: DaskCluster) -> subprocess.Popen[str]:
-    """A run of which some pieces are done, and most are not: the last worker is stopped while it holds some."""
+    """A run with some pieces done, and most not done: the last worker is stopped while it holds some."""
     run = subprocess.Popen(
         _command(source, output, cluster.address), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )

@@ -30,7 +30,7 @@ FRAMES = 24
 
 @pytest.fixture(scope="module")
 def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of 12 flows, and one that goes on with the first."""
+    """A folder of 12 flows, and one flow that continues the first."""
     folder = tmp_path_factory.mktemp("flows")
     for number in range(12):
         write_flow(folder / f"s{number:02d}.h5", reynolds=60.0 + 10 * number, row=3 + number % 4, strouhal=0.19)
@@ -76,7 +76,7 @@ def test_no_flow_is_in_two_splits_and_a_dataset_stands(simulations: Path, tmp_pa
 
 
 def test_flows_are_taken_where_showers_had_been_looked_at(simulations: Path, tmp_path: Path) -> None:
-    """A command whose showers were refused has left what it knows of their files."""
+    """An earlier command, whose showers were refused, has left its document about their files."""
     write_memory(tmp_path / "ds", "", {str(tmp_path / "showers.h5"): {}})
     run("--input", f"{simulations}/s0*.h5", "--output", tmp_path / "ds")
     assert isinstance(read_manifest(tmp_path / "ds"), FlowManifest)
@@ -111,7 +111,7 @@ def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations
 
 
 def test_a_range_of_pairs_is_counted_from_the_beginning_of_its_file(tmp_path: Path) -> None:
-    """The frame 9 is in the pairs 7 and 9, two apart; of the range from 4 to 11 the others are good."""
+    """Frames of a pair are two apart, so the bad frame 9 is in the pairs 7 and 9; other pairs from 4 to 11 are good."""
     velocity = street(frames=FRAMES)
     velocity[9, 3, 3, 0] = np.nan
     path = write_flow(tmp_path / "bad.h5", velocity=velocity)

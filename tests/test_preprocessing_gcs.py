@@ -1,4 +1,4 @@
-"""Input and dataset on gs://, against a store that runs; and what a connection that breaks may and may not do."""
+"""Input and dataset on gs://, against a real store; and the effects of a connection that breaks."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_an_object_is_written_removed_and_looked_at_as_a_file_is(tmp_path: Path,
 
 
 def test_reading_anywhere_in_an_object(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one that is removed meanwhile is told of."""
+    """If the object is removed meanwhile, there is an error."""
     monkeypatch.setattr(gcs, "_READ_BYTES", 1000)
     rng = random.Random(1)
     content = rng.randbytes(54_321)
@@ -238,7 +238,7 @@ for number in range(1, 8):
 
 
 def test_an_object_that_vanishes_as_it_is_read_ends_in_one_line(tmp_path: Path, proxy: Proxy) -> None:
-    """In processes of their own, for HDF5 can bring one down as it ends."""
+    """Each case is in a new process, since HDF5 can crash a process at its end."""
     program = _VANISHING.format(file=str(make_file(tmp_path / "a.h5", events=20)), output=str(tmp_path / "ds"))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -73,7 +73,7 @@ def _in_mev(datasets: layouts.Datasets) -> layouts.Labels:
 def test_a_layout_of_ones_own_converts_labels_and_names_the_cells(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Labels that it cannot convert are refused before it is asked to; its showers are written as `ECAL`."""
+    """Labels that the layout cannot convert are refused before it is called. Its showers are written as `ECAL`."""
     own = layouts.Layout(frozenset({"hits", "incident_mev", "polar_deg"}), _in_mev, cells="hits")
     monkeypatch.setattr(layouts, "LAYOUTS", (*layouts.LAYOUTS, own))
     cells = _SHOWERS.cells.copy()
@@ -107,7 +107,7 @@ def _truncated(path: Path) -> None:
 
 
 def _declared(path: Path, events: int, chunks: tuple[int, ...] | bool | None, stored: int = 0) -> None:
-    """A file as a writer leaves it that makes its datasets first and is then killed, with so many cells `stored`."""
+    """A file of a writer that made its datasets and was then killed, with the cells of `stored` showers written."""
     with h5py.File(path, "w") as file:
         file.create_dataset("ECAL", (events, *SMALL_GEOMETRY.shape), "f4", chunks=chunks)
         for name in ("energy", "theta"):
@@ -202,7 +202,7 @@ def test_files_of_two_detectors(tmp_path: Path) -> None:
 
 
 def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:
-    """Which store what the dataset itself does not."""
+    """The dataset itself stores no values; the other files do."""
     showers = make_showers(events=10)
     path = write_file(tmp_path / "a.h5", showers)
     layout = h5py.VirtualLayout(showers.cells.shape, "f4")
@@ -248,7 +248,7 @@ def test_a_length_in_single_precision_is_the_same(tmp_path: Path, caplog: pytest
 
 
 def _contents(path: Path) -> dict[str, Any]:
-    """All that a file holds: attributes, and each dataset with its type, storage, and chunks as they are compressed."""
+    """The whole content of a file: attributes, and each dataset with its type, storage and compressed chunks."""
     with h5py.File(path) as file:
         found: dict[str, Any] = {"attributes": dict(file.attrs), "names": sorted(file)}
         for name, data in file.items():
@@ -261,7 +261,7 @@ def _contents(path: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("rings", [False, True])
 def test_joined_files_hold_what_one_does_that_is_written_whole_and_is_read_back(tmp_path: Path, rings: bool) -> None:
-    """The last chunk of the last one is not full."""
+    """The last chunk of the last file is not full."""
     geometry = RING_GEOMETRY if rings else SMALL_GEOMETRY
     showers = make_ring_showers(events=243, geometry=geometry) if rings else make_showers(events=243)
     assert (showers.cells.sum(axis=(1, 2, 3)) > 0).mean() > 0.5
@@ -290,7 +290,7 @@ def test_joined_files_hold_what_one_does_that_is_written_whole_and_is_read_back(
 
 
 def test_showers_that_would_not_lie_after_those_before_are_not_appended(tmp_path: Path) -> None:
-    """After a chunk that is not full, written or appended; and those of a file with byte shuffle."""
+    """Showers after a chunk that is not full, written or appended, and showers of a file with byte shuffle."""
     shuffled, joined = tmp_path / "shuffled.h5", tmp_path / "joined.h5"
     showers = make_showers(events=17)
     short = write_whole(tmp_path / "short.h5", showers, SMALL_GEOMETRY)

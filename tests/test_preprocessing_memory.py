@@ -1,4 +1,4 @@
-"""Input files: what a dataset remembers of them is hashed by no stage again, and of one alone cells are in memory."""
+"""Input files: no stage hashes again the files that a dataset remembers; cells of only one file are in memory."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_file_that_changed_is_hashed(tmp_path: Path, hashed: list[str]) -> Non
 def test_many_files_are_looked_at_without_the_cells_of_all_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of eight files at most one's dense cells are in memory, though threads open them at once."""
+    """The dense cells of at most one of eight files are in memory, although threads open the files at once."""
     for seed in range(8):
         make_file(tmp_path / f"{seed}.h5", events=10, seed=seed)
     read, alive, most = ShowerFile.cells, [], []

@@ -31,7 +31,7 @@ from preprocessing.showers.inputs import discover
 
 
 def test_cells_below_the_threshold_are_dropped_and_a_shower_of_which_it_leaves_nothing(tmp_path: Path) -> None:
-    """This stays an event of its split for whoever generates: these follow the cut alone, with a dataset or without."""
+    """Such a shower stays an event of its split for generation: only the cut counts there, with or without dataset."""
     showers = make_showers(events=10)
     cells = showers.cells.copy()
     cells[3] = np.minimum(cells[3], 0.05)
@@ -149,7 +149,7 @@ def test_a_file_that_takes_anothers_place_as_it_is_opened(
 
 
 def test_large_chunks_are_read_in_pieces(tmp_path: Path) -> None:
-    """Chunks of more showers than are made dense at a time, and chunks that divide showers."""
+    """Chunks with more showers than are made dense at a time, and chunks that hold parts of showers."""
     showers = make_showers(events=270)
     path, output = tmp_path / "a.h5", tmp_path / "ds"
     for chunks in (None, (120, 17, 17, 5), (270, 17, 17, 5), (30, 17, 17, 5), (130, 4, 4, 2)):
@@ -165,7 +165,7 @@ def test_large_chunks_are_read_in_pieces(tmp_path: Path) -> None:
 
 
 def test_a_new_file_costs_one_files_work(tmp_path: Path) -> None:
-    """And what a killed writer left is swept, not what another may still write."""
+    """Files of a killed writer are removed, but not files that another writer may still write."""
     first, second = (make_file(tmp_path / f"{seed}.h5", events=30, seed=seed) for seed in range(2))
     run("--input", first, "--output", tmp_path / "ds")
     stood = {path: path.stat().st_mtime_ns for path in (tmp_path / "ds/shards").iterdir()}
@@ -181,7 +181,7 @@ def test_a_new_file_costs_one_files_work(tmp_path: Path) -> None:
 
 
 def test_a_deposit_too_large_for_float32_is_refused_in_one_line(tmp_path: Path) -> None:
-    """Without a word of NumPy's."""
+    """NumPy prints no warning."""
     showers = make_showers(events=30)
     cells = showers.cells.astype(np.float64)
     cells[7, 8, 8, 2] = 1e300

@@ -1,4 +1,4 @@
-"""Units, scale and axes that are not plausible are named with numbers; showers as they should be are not doubted."""
+"""Units, scale and axes that are not plausible are named with numbers; correct showers are not doubted."""
 
 from __future__ import annotations
 
@@ -91,9 +91,9 @@ def test_the_way_through_a_layer_is_longer_by_both_angles(tmp_path: Path) -> Non
 def test_the_expected_depth_is_half_of_the_gamma_function(
     tmp_path: Path, layers: int, size_mm: tuple[float, float], leaks: bool
 ) -> None:
-    """The known integral, of a calorimeter too deep for anything to leak, and one that ends in the shower.
+    """The known integral, for a calorimeter so deep that nothing leaks, and for one that ends within the shower.
 
-    Where layers are listed, as those of other sizes are, what is lost before the first does not count.
+    If layers are listed, as layers of different sizes are, energy lost before the first layer does not count.
     """
     geometry = Geometry.of_layers([Layer(4.0, 1.0, (5, 5), size_mm=size_mm)] * layers, 0.02)
     energy, straight = (np.full(20, value, np.float32) for value in (50, np.pi / 2))
@@ -149,7 +149,7 @@ def test_a_response_is_of_gaps_or_calibrated(tmp_path: Path, response: float, do
 def test_a_beam_is_doubted_from_twenty_showers_that_spread_fourfold(
     tmp_path: Path, events: int, least: float, spread: float, doubted: bool
 ) -> None:
-    """Nine in ten of showers that are evenly spread in log E_vis spread by the power 0.9 of the whole."""
+    """If showers are evenly spread in log E_vis, nine in ten of them spread by the power 0.9 of the whole spread."""
     showers = _SHOWERS[:events]
     sums = showers.cells.sum(axis=(1, 2, 3))
     cells = showers.cells * (np.geomspace(1, spread, events) / sums * 150)[:, None, None, None].astype(np.float32)
@@ -173,7 +173,7 @@ def test_energies_that_vary_by_four_fifths_are_doubted_below_a_rank_correlation_
 
 @pytest.mark.parametrize(("kind", "doubted"), [(11, True), (-11, True), (22, True), (111, True), (-211, False)])
 def test_particles_and_antiparticles_are_electromagnetic_alike(tmp_path: Path, kind: int, doubted: bool) -> None:
-    """Showers that begin late and are read from the back: none of electrons, but pions may be so."""
+    """Showers that begin late, as if read from the back: impossible for electrons, but possible for pions."""
     path = write_file(tmp_path / "a.h5", _SHOWERS, ECAL=_CELLS[..., ::-1], chunks=False, pdg=np.full(60, kind))
     doubts = _look(path).doubts
     assert any("are these electromagnetic showers?" in doubt for doubt in doubts) == doubted
@@ -182,7 +182,7 @@ def test_particles_and_antiparticles_are_electromagnetic_alike(tmp_path: Path, k
 
 @pytest.mark.parametrize(("energy", "doubted"), [(9_900, False), (10_100, True)])
 def test_no_energy_is_above_any_accelerators(tmp_path: Path, energy: float, doubted: bool) -> None:
-    """Of hadrons, whose depth says nothing."""
+    """For hadrons, as their depth says nothing about their energy."""
     given = {"energy": np.full(60, energy), "ECAL": _CELLS * 50, "pdg": np.full(60, 211)}
     path = write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **given)
     assert any("is energy in GeV" in doubt for doubt in _look(path).doubts) == doubted
@@ -190,13 +190,13 @@ def test_no_energy_is_above_any_accelerators(tmp_path: Path, energy: float, doub
 
 @pytest.mark.parametrize(("size_mm", "doubted"), [((9.0, 99.0), False), ((9.75, 99.0), False), ((10.25, 99.0), True)])
 def test_a_layer_four_times_as_wide_as_another_is_doubted(size_mm: tuple[float, float], doubted: bool) -> None:
-    """By the shorter of its two sides: the other layer's is 10 mm."""
+    """The shorter side of a layer counts; that of the other layer is 10 mm."""
     layers = [Layer(1.0, 1.0, (8, 2), size_mm=(9.0, 5.0)), Layer(1.0, 1.0, (4, 4), size_mm=size_mm)]
     assert bool(_doubt_of_widths(Geometry.of_layers(layers, 1.0))) == doubted
 
 
 def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
-    """Cells of 0.5 mm where 5 mm are meant."""
+    """Its cells are 0.5 mm by mistake, and should be 5 mm."""
     showers = make_ring_showers(events=30, geometry=split_values(str(EXAMPLE))[0], seed=3)
     path, narrow = write_file(tmp_path / "a.h5", showers, geometry=None), tmp_path / "narrow.toml"
     narrow.write_text(EXAMPLE.read_text().replace("cell_mm = 5.0", "cell_mm = 0.5"))
@@ -231,7 +231,7 @@ def test_other_layers_than_the_files_are_doubted(geometry: str, told: str) -> No
 
 @pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
 def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
-    """The third layer of the barrel is 16 radiation lengths thick: where in it half of the energy lies is not seen."""
+    """The third layer of the barrel is 16 radiation lengths thick: the depth of half of the energy is not seen."""
     showers = make_ring_showers(events=60, geometry=known()[name])
     assert _look(write_whole(tmp_path / "a.h5", showers, known()[name])).doubts == ()
 

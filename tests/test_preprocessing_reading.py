@@ -1,4 +1,4 @@
-"""Reading for training: every shower once, in an order that can be had again, whoever reads and from wherever."""
+"""Reading for training: every shower once, in a reproducible order, for any number of readers and any first step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from preprocessing.showers.encoding import encode
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Six shards of the train split, of some fourteen showers each."""
+    """A dataset with six shards of the train split, of about fourteen showers each."""
     folder = tmp_path_factory.mktemp("reading")
     paths = [make_file(folder / f"{seed}.h5", events=60, seed=seed) for seed in range(2)]
     make_dataset(folder / "ds", *paths, shard_events=20)
@@ -50,7 +50,7 @@ def split(dataset: Path, manifest: Manifest) -> TrainingSplit:
 
 
 def _energies(batches: tf.data.Dataset, count: int = -1) -> list[tuple[float, ...]]:
-    """The showers of each of the first `count` batches, each shower known by its energy."""
+    """The energies of the showers in each of the first `count` batches; energies identify showers."""
     return [tuple(batch["energy_gev"].numpy().tolist()) for batch in batches.take(count)]
 
 
@@ -77,7 +77,7 @@ def test_an_epoch_gives_every_shower_once_in_an_order_of_its_own(
 
 
 def test_a_replica_gets_other_showers_in_every_epoch(manifest: Manifest, split: TrainingSplit) -> None:
-    """Since the shards have another order in each: of two replicas one sees all showers in a few epochs."""
+    """The shards have another order in each epoch, so each of two replicas sees all showers in a few epochs."""
     steps = steps_per_epoch(manifest, "train", 20)
     found = _energies(split.batches(batch=10, seed=1, replicas=2, worker=0, workers=2), 5 * steps)
     seen = [{e for batch in found[epoch * steps : (epoch + 1) * steps] for e in batch} for epoch in range(5)]
@@ -124,7 +124,7 @@ def test_shares_are_equal_stretches_of_the_shards_end_to_end(replicas: int) -> N
 def test_a_replica_opens_its_own_shards_alone(
     dataset: Path, manifest: Manifest, split: TrainingSplit, tmp_path: Path
 ) -> None:
-    """Of three replicas of six shards like in size the middle one needs three at most, and the others may be gone."""
+    """Of three replicas and six shards of similar size, the middle one needs three at most; others may be missing."""
     train = [shard.name for shard in manifest.shards if shard.split == "train"]
     assert len(train) == 6
     needed, reading = 0, {"batch": 2, "seed": 1, "replicas": 3, "worker": 1, "workers": 3}
@@ -144,7 +144,7 @@ def test_a_replica_opens_its_own_shards_alone(
 def test_one_of_so_many_showers_in_the_order_of_all(
     dataset: Path, manifest: Manifest, every_train: list[float], every: int
 ) -> None:
-    """The first of every three, counted through the shards, in whole batches but for the last."""
+    """The first of every three showers, counted through the shards. All batches but the last are full."""
     batches = _energies(ordered_batches(dataset, manifest, "train", batch=4, every=every))
     assert [energy for batch in batches for energy in batch] == every_train[::every]
     assert {len(batch) for batch in batches[:-1]} == {4}
@@ -152,7 +152,7 @@ def test_one_of_so_many_showers_in_the_order_of_all(
 
 @pytest.mark.parametrize(("compiled", "static"), [(False, False), (True, False), (True, True)])
 def test_dense_showers_are_those_of_loops_over_the_hits(compiled: bool, static: bool) -> None:
-    """An empty shower, a full one, one whose list is full and unordered, and some with places left."""
+    """An empty shower, a full one, one whose list is full and not in order, and some whose lists have free places."""
     shape, rng = (3, 4, 2), np.random.default_rng(1)
     hits = [0, 24, 1, 7, 23, 12]
     cell, value = np.full((6, 24), -1, np.int32), np.zeros((6, 24), np.float32)
@@ -209,7 +209,7 @@ def test_shapes_are_static_and_lists_of_hits_have_one_length_where_they_must(dat
 def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
     manifest: Manifest, record_bytes: int, batch: int, records: int
 ) -> None:
-    """Of the train split alone: the records of others may be larger."""
+    """Only records of the train split count: records of other splits may be larger."""
     made = ("train", 1_000_000, record_bytes), ("test", 9_000, 7 * record_bytes), ("train", 11, record_bytes)
     shards = [Shard("", split, events, events * size, "") for split, events, size in made]
     found = shuffled_together(replace(manifest, shards=tuple(shards)), batch)
@@ -218,7 +218,7 @@ def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
 
 
 def test_a_dataset_is_at_hand_unless_a_shard_was_altered(dataset: Path, manifest: Manifest, tmp_path: Path) -> None:
-    """Of the same size, with another byte; one of another split does not matter."""
+    """The altered shard has the same size and another byte. A shard of another split does not matter."""
     shutil.copytree(dataset, tmp_path / "ds")
     altered = next(shard for shard in manifest.shards if shard.split == "train")
     path = tmp_path / "ds" / altered.name
@@ -237,7 +237,7 @@ def test_index_type_counts_every_cell() -> None:
 
 
 def _encoded(showers: Showers) -> tf.Tensor:
-    """The records (N,) of `showers`, as they are in the shards."""
+    """The records (N,) of `showers`, as in the shards."""
     labels = {"energy": showers.energy_gev, "theta": showers.theta_rad, "mtheta": showers.mtheta_rad}
     return tf.constant(list(encode(Hits.of(showers.cells), labels | {"event": np.arange(len(showers.energy_gev))})))
 

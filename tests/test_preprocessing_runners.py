@@ -1,4 +1,4 @@
-"""The same bytes from every runner, and from runs that are killed or that write one dataset at once."""
+"""The same bytes from every runner, from killed runs, and from runs that write one dataset at the same time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _command(source: Path, output: Path, *options: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of two files; what it is made into, in process, stands beside it as `dataset`."""
+    """A folder of two files, and beside it `dataset`, which was made from them in this process."""
     folder = tmp_path_factory.mktemp("source")
     for seed in range(2):
         make_file(folder / f"{seed}.h5", events=70, seed=seed)
@@ -53,9 +53,9 @@ def test_prism(source: Path, tmp_path: Path) -> None:
 
 
 def test_runs_that_are_killed_end_in_the_same_bytes(source: Path, tmp_path: Path) -> None:
-    """Each run is killed once it has written a random number of files; a reader never takes half a dataset for a whole.
+    """Each run is killed after a random number of written files. A reader never takes half a dataset for a whole one.
 
-    Each is a fork of a process that has loaded Beam.
+    Each run is a fork of a process that has loaded Beam.
     """
     rng = random.Random(1)
     forks = multiprocessing.get_context("forkserver")

@@ -1,4 +1,4 @@
-"""Which split an event is in: by its content alone, or by its file's name; never in two, and copies are counted."""
+"""The split of an event, by its content or its file's name: no event is in two splits, and copies are counted."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_against_python_integers() -> None:
 
 
 def test_shares_are_those_stated() -> None:
-    """Of showers, whose digests must look random, not of random numbers."""
+    """The shares of real digests of showers, which must look random; not of random numbers."""
     rng = np.random.default_rng(0)
     cells = np.zeros((20_000, 3, 3, 2), np.float32)
     cells.reshape(len(cells), -1)[np.arange(len(cells)), rng.integers(0, 18, len(cells))] = rng.integers(1, 999, 20_000)
@@ -63,7 +63,7 @@ def test_shares_are_those_stated() -> None:
 
 
 def test_a_copy_of_a_file_is_divided_as_the_file_is(tmp_path: Path) -> None:
-    """In another order, other chunks, double precision and columns; with more labels, attributes and negative zeros."""
+    """The copy has another order, other chunks, double precision, more labels and attributes, and negative zeros."""
     showers, order = make_showers(events=200), np.random.default_rng(0).permutation(200)
     file, again = open_showers(write_file(tmp_path / "a.h5", showers)), showers[order]
     energy, theta = (label.astype(np.float64) for label in (again.energy_gev[:, None], again.theta_rad))
@@ -135,7 +135,7 @@ def _held(folder: Path) -> dict[str, set[bytes]]:
 def test_copies_are_left_out_unless_they_are_to_stay(
     copies: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Ten of the other file's showers are copies too, at its end. The dataset is that of the first of each alone."""
+    """The last ten showers of the other file are copies too. The dataset is the same as from first showers only."""
     made = make_showers(events=60)
     with h5py.File(copies[2], "a") as file:
         for name, values in (("ECAL", made.cells), ("energy", made.energy_gev), ("theta", made.theta_rad)):
@@ -164,7 +164,7 @@ def test_copies_are_left_out_unless_they_are_to_stay(
 
 
 def test_of_a_file_of_copies_what_is_no_copy_may_be_dropped(tmp_path: Path) -> None:
-    """And a corrupt event of it is named."""
+    """Also a corrupt event of such a file is named."""
     showers = make_showers(events=10)
     first = write_file(tmp_path / "a.h5", showers)
     cells, energy = showers.cells.copy(), showers.energy_gev.copy()

@@ -1,4 +1,4 @@
-"""Conservation: every event that is read is written or dropped for a reason, and corrupt input stops or is skipped."""
+"""Every event that is read is written, or dropped for a reason. Corrupt input stops the run or is skipped."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ BAD = {3: "nan", 4: "nan", 10: "negative", 20: "out_of_range", 21: "negative", 2
 
 
 def _corrupt(path: Path, *, events: int = 60, seed: int = 0) -> Path:
-    """A file with the events of BAD corrupt, each in its way, and event 30 empty."""
+    """A file in which the events of BAD are corrupt, each in another way, and event 30 is empty."""
     showers = make_showers(events=events, seed=seed)
     cells, energy, theta = showers.cells.copy(), showers.energy_gev.copy(), showers.theta_rad.copy()
     cells[3, 8, 8, 2] = np.nan
@@ -43,14 +43,14 @@ def _corrupt(path: Path, *, events: int = 60, seed: int = 0) -> Path:
 
 
 def _with_nan(path: Path) -> Path:
-    """A file of 60 showers, of which event 41 has a cell that is not a number."""
+    """A file of 60 showers; a cell of event 41 is NaN."""
     showers = make_showers(events=60)
     showers.cells[41, 0, 0, 0] = np.nan
     return write_file(path, showers)
 
 
 def test_corrupt_events_are_skipped_and_counted_by_reason(tmp_path: Path) -> None:
-    """And other readers take the same events."""
+    """Other readers take the same events."""
     path = _corrupt(tmp_path / "a.h5")
     common = ("--input", path, "--output", tmp_path / "ds", "--on-bad-event", "skip")
     assert re.search("6 of 60 events are corrupt, .* share of 0.01 that", refused(*common))
@@ -95,7 +95,7 @@ def test_a_dataset_made_by_skipping_does_not_pass_for_one_without_faults(tmp_pat
 
 
 def test_a_file_that_changes_is_no_corrupt_file(tmp_path: Path) -> None:
-    """One that is still being copied is found out, and once it is whole nothing of it is missing."""
+    """A file that is still being copied is detected. When it is whole, nothing of it is missing."""
     path, tolerance = make_file(tmp_path / "a.h5", events=60), Tolerance(on_bad_file="skip", max_bad_files=1)
     found = discover([str(path)], tolerance=tolerance)
     whole = path.read_bytes()
@@ -134,7 +134,7 @@ def test_shares_are_shares() -> None:
 
 
 def _damage(path: Path) -> Path:
-    """Bytes of the file's cells are lost, between the stretches that are looked at first; its header is whole."""
+    """Damage bytes of the file's cells between the stretches that are examined first; the header stays whole."""
     content = bytearray(path.read_bytes())
     lost = len(content) * 3 // 8
     content[lost : lost + 3000] = bytes(3000)
@@ -179,7 +179,7 @@ def test_corrupt_files_are_skipped_and_recorded(tmp_path: Path) -> None:
 
 
 def test_an_event_of_a_file_that_is_left_out_is_no_first_one(tmp_path: Path) -> None:
-    """Its equal in a whole file is written."""
+    """An equal event in a whole file is written."""
     bad = _damage(make_file(tmp_path / "a.h5", events=400, seed=9))
     whole = write_file(tmp_path / "b.h5", make_showers(events=400, seed=9)[:20])
     skip = ("--on-bad-file", "skip", "--max-bad-files", 0.5, "--shard-events", 20)
@@ -197,7 +197,7 @@ def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
 
 
 def test_plans_do_nothing_once_one_has_stopped_the_run(tmp_path: Path) -> None:
-    """Here since its worker has another version of the package."""
+    """Here a plan stops the run because its worker has another version of the package."""
     (plan,) = shards.plan(discover([str(make_file(tmp_path / "a.h5", events=20))]).files, Settings())
     stop, output = tmp_path / "stop", tmp_path / "ds"
 

@@ -1,4 +1,4 @@
-"""The example of a model of one's own: a progressive GAN of frames of a flow, 16 x 8 and then 32 x 16 cells."""
+"""The example of a user's own model: a progressive GAN of frames of a flow, of 16 x 8 and then 32 x 16 cells."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples/progressive_gan.py"
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    """The file's config, and the module that it became."""
+    """The config of the example's file, and its module."""
     config = ModelFile.read(EXAMPLE).run()["progressive"]
     return config, sys.modules[type(config).__module__]
 
@@ -66,7 +66,7 @@ def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
 
 
 def test_a_resolution_fades_in_from_what_was_there(example: Any) -> None:
-    """At first a finer image is the coarser one with its cells doubled, and is answered as that was."""
+    """At first a finer image is the coarser one with doubled cells, and the discriminator's answer is the same."""
     config, _ = example
     model: Any = build(config.with_values({"levels": 2}), GRID)
     latent, zero = tf.random.stateless_normal([4, 64], [1, 2]), tf.constant(0.0)
@@ -81,7 +81,7 @@ def test_a_resolution_fades_in_from_what_was_there(example: Any) -> None:
 
 
 def test_rates_are_equalised(example: Any) -> None:
-    """Weights are of order one, and outputs have twice the inputs' variance, as He's initial values make it."""
+    """Weights are of order one, and outputs have twice the inputs' variance, as with He's initial values."""
     layer = example[1].Equalised(16, 400, 1)
     assert float(np.std(layer.kernel)) == pytest.approx(1, abs=0.05)
     assert float(np.var(layer(tf.random.stateless_normal([2, 20, 20, 16], [3, 4])))) == pytest.approx(2, rel=0.15)

@@ -34,7 +34,7 @@ def _run(task: str, model: Path, output: Path, *more: str) -> None:
 
 @pytest.mark.parametrize("reach", [0, 4, 5, 9])
 def test_a_window_holds_what_the_core_sees(reach: int) -> None:
-    """Up to `reach` cells around it, as far as there is a frame; a reach need not be a multiple of the stride."""
+    """Up to `reach` cells around the core, within the frame. A reach need not be a multiple of the stride."""
     for tile in tiles((32, 16), (8, 8), reach=reach, stride=4):
         for window, core, cells in zip(tile.window, tile.core, (32, 16), strict=True):
             assert window.start <= max(core.start - reach, 0)
@@ -42,7 +42,7 @@ def test_a_window_holds_what_the_core_sees(reach: int) -> None:
 
 
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Behind the front of the undisturbed inflow, which no vortices follow, every frame is the closed form's."""
+    """Behind the front of the undisturbed inflow, where no vortices are, every frame is that of the closed form."""
     solver = street(12)
     start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), carried(tmp_path / "m")
     movie = tmp_path / "made.gif"
@@ -91,7 +91,7 @@ def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_a_roll_out_in_an_error(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
-    """And not in a crash of HDF5."""
+    """HDF5 does not crash."""
     start, model = write_flow(tmp_path / "s.h5", velocity=street(12), grid=GRID), carried(tmp_path / "m")
     disk = small_disk(8)
     with pytest.raises(OSError, match="No space left"):
@@ -157,7 +157,7 @@ def test_the_frame_that_a_command_begins_with_is_the_first_unless_it_says_so(tmp
 
 
 def test_a_movie_is_red_where_vorticity_is_positive_and_grey_in_the_obstacle(tmp_path: Path) -> None:
-    """Positive above the middle and negative below; in the second picture the other way round, and beyond the scale."""
+    """Positive above the middle and negative below. In the second picture it is reversed, and beyond the scale."""
     above = np.broadcast_to(np.where(np.arange(20) < 10, -1.0, 1.0), (100, 20))
     solid = np.zeros((100, 20), dtype=bool)
     solid[:10, :5] = True  # at the bottom on the left
@@ -199,7 +199,7 @@ def test_a_model_of_another_field_or_another_one_at_its_place_is_refused(
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
-    """A start file, a small U-Net of large weights, and the frames that it makes of whole frames."""
+    """A start file, a small U-Net of large weights, and the frames that it makes from whole frames."""
     place = tmp_path_factory.mktemp("small")
     write_model(place / "m", named_config("pix2pix-small"), WIDE, spread=0.05)
     start = write_flow(place / "s.h5", velocity=street(3, WIDE), grid=WIDE, reynolds=140.0)

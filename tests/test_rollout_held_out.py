@@ -1,4 +1,4 @@
-"""Which simulations a model is rolled out from, and how far: those of the dataset's test split, once."""
+"""The simulations from which a model is rolled out, and how far: each simulation of the dataset's test split, once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ALL_TEST = SplitRule.parse(["test=*"])
 
 
 def _made(output: Path) -> dict[str, tuple[int, int]]:
-    """By name of a roll-out its number of frames and when it was written."""
+    """The number of frames and the time of writing of each roll-out, by its name."""
     return {path.name: (len(open_flow(path).time), path.stat().st_mtime_ns) for path in rollouts(output)[0]}
 
 
@@ -74,7 +74,7 @@ def test_a_simulation_that_was_made_again_is_rolled_out_again(tmp_path: Path) ->
 
 
 def test_what_a_killed_run_left_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer frames beside the movie of shorter ones; and a file that is not whole."""
+    """A longer roll-out beside the movie of a shorter one; and a file that is not whole."""
     model, output, file = carried(tmp_path / "m", grid=GRID), tmp_path / "out", str(write_flow(tmp_path / "a.h5"))
     roll_out_held_out(model, [file], output, ALL_TEST, 2)
     with monkeypatch.context() as killed:

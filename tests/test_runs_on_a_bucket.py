@@ -1,4 +1,4 @@
-"""Runs whose output lies on gs://, against a store that runs: the same as on a disk, also where they are killed."""
+"""Runs whose output lies on gs://, against a real store: the same as on a disk, also if they are killed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _bring(address: str, to: Path) -> Path:
 
 
 def _same_showers(one: Path, other: Path) -> None:
-    """The same bytes of all arrays; an attribute says how long the training took."""
+    """Assert the same bytes of all arrays. An attribute differs, as it states the time of the training."""
     with h5py.File(one) as first, h5py.File(other) as second:
         assert first.keys() == second.keys()
         for name in first:
@@ -50,14 +50,14 @@ def _same_showers(one: Path, other: Path) -> None:
 
 
 def _placed(name: str) -> str:
-    """The name of a run's file without what differs from run to run; empty for the record of the run itself."""
+    """The name of a run's file without the parts that differ from run to run; empty for the record of the run."""
     if name.startswith(("logs/", "kfp/")):
         return ""
     return re.sub(r"(events\.out)\.[^/]*|(?<=registry/models/)[^/]*/", r"\1", name)
 
 
 def _same_run(found: Path, expected: Path) -> None:
-    """Two runs left the same files, and the same bytes in all that do not say when and for how long they ran."""
+    """Assert that two runs left the same files, with the same bytes in all files that do not state times."""
     one, other = ({_placed(name): place / name for name in storage.listing(place)} for place in (found, expected))
     left_out = {f"dataset/{MEMORY}", ""}  # of paths, and of files on a disk
     assert one.keys() - left_out == other.keys() - left_out
@@ -88,7 +88,7 @@ def _same_run(found: Path, expected: Path) -> None:
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder on a disk with Monte Carlo `mc.h5`, its dataset `ds`, and a `model` of one network, a user's."""
+    """A folder on a disk with Monte Carlo `mc.h5`, its dataset `ds`, and a user's `model` of one network."""
     return layers_model(tmp_path_factory.mktemp("here"))
 
 
@@ -96,9 +96,9 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_is_trained_used_and_judged_there(
     here: Path, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the commands, the same as on a disk, also while the bucket is slow; what stands is found to stand.
+    """By the commands, the same as on a disk, also if the bucket is slow. Existing output is not made again.
 
-    The user's file that states the model runs only where it is given.
+    The user's file that states the model runs only if it is given.
     """
     upload = GcsPath.upload
 
@@ -156,7 +156,7 @@ def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsy
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
-    """Ten times by SIGKILL, as of pods that are lost: each time it goes on with an empty disk."""
+    """It is killed ten times by SIGKILL, like lost pods, and each time goes on with an empty disk."""
     dataset, output = small_dataset(tmp_path), f"{BUCKET}/m"
     more = (*LAYERS, "--batch", "8", "--epochs", "20")  # a model of one network: a dozen processes trace it
     arguments = [*small_options(dataset, Path("unused"), *more), "--output", output, "--checkpoint-steps", "1"]
@@ -215,9 +215,9 @@ def test_the_pipeline_with_everything_there_gives_what_it_gives_on_a_disk(
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_a_run_killed_again_and_again_leaves_what_one_on_a_disk_leaves(tmp_path: Path, proxy: Proxy) -> None:
-    """Ten times by SIGKILL in steps of its pods, each time with an empty disk: the same files, the same bytes.
+    """It is killed ten times by SIGKILL in steps of its pods, each time with an empty disk: same files, same bytes.
 
-    Under tolerances that anything meets, so that the run ends with a promotion; there is one.
+    With tolerances that every candidate meets, so that the run ends with a promotion; there is exactly one.
     """
     GcsPath("runs", "in/a.h5").upload(make_file(tmp_path / "a.h5", events=90))
     (tmp_path / "wide.toml").write_text(anything_meets())
@@ -254,7 +254,7 @@ def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
     refusal: tuple[int, str] | None,
     told: str,
 ) -> None:
-    """One line, of a command and of the pipeline: there is none, or it is forbidden, or full."""
+    """One line, from a command and from the pipeline: the bucket does not exist, is forbidden, or is full."""
     file, bucket = here / "mc.h5", BUCKET if refusal else "gs://none"
     unreliable.refusal = refusal
     fit = small_options(here / "ds", Path("unused"))
@@ -279,7 +279,7 @@ def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
 def test_an_unreliable_store_changes_nothing(
     tmp_path: Path, unreliable: Unreliable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A fifth of the requests are refused, cut off before or after they are done, or slow: the bytes of a disk."""
+    """A fifth of the requests are refused, cut off before or after they are done, or slow: same bytes as on a disk."""
     monkeypatch.setattr(gcs, "DEFAULT_RETRY", gcs.DEFAULT_RETRY.with_delay(0.01, 0.1, 2))  # in place of seconds
     file = make_file(tmp_path / "a.h5", events=80)
     for place in (BUCKET, str(tmp_path / "disk")):

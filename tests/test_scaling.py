@@ -12,7 +12,7 @@ from scaling import fitted, predicted_s
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_the_model_is_a_ring_round_by_round(workers: int) -> None:
-    """In each round every worker sends one of n parts on: n - 1 rounds that add, n - 1 that spread the sums."""
+    """In each round every worker hands on one of n parts: n - 1 rounds add, and n - 1 rounds spread the sums."""
     rounds = [1e-4 + (6e6 / workers) / 1e9 for _ in range(2 * (workers - 1))]
     assert predicted_s(workers, 6e6, 1e-4, 1e9) == pytest.approx(sum(rounds))
 

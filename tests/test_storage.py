@@ -1,4 +1,4 @@
-"""Files on a file system: which are named, what their change is known by, how they are replaced, read and removed."""
+"""Files on a file system: how they are named, how changes are noticed, how they are replaced, read and removed."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_file_that_changes_or_goes_has_another_stamp(tmp_path: Path) -> None:
 
 
 def test_a_change_within_the_tick_of_a_file_systems_clock_may_leave_the_stamp() -> None:
-    """Two seconds on FAT; objects of a store have generations."""
+    """The tick is two seconds on FAT. Objects of a store have generations instead."""
     stamp = (1, 10_000_000_000)
     assert [storage.settled(Path("a"), stamp, since) for since in (9.0, 11.9, 12.1)] == [False, False, True]
     assert storage.settled(GcsPath("b", "a"), stamp, 9.0)

@@ -55,7 +55,7 @@ def test_a_training_prints_nothing_of_tensorflows(dataset: Path, tmp_path: Path)
 
 @pytest.mark.slow
 def test_tensorflows_messages_can_be_asked_for() -> None:
-    """Which also shows that there is something to leave out."""
+    """This also shows that there are messages to leave out."""
     program = """
 from training.quiet import quiet_tensorflow
 quiet_tensorflow()
@@ -83,7 +83,7 @@ os._exit(0)
 
 @pytest.mark.parametrize("viewed", [True, False])
 def test_a_step_goes_on_when_its_run_does_not_read_any_more(viewed: bool) -> None:
-    """As after Ctrl-C, when a training is to save. Other commands end, as programs before `head` do."""
+    """For example after Ctrl-C, when a training has to save. Other commands end, like programs before `head`."""
     others = {name: value for name, value in os.environ.items() if name != "CALOPIPE_VIEWED"}
     environment = others | ({"CALOPIPE_VIEWED": "1"} if viewed else {})
     done = subprocess.run([sys.executable, "-c", UNREAD], capture_output=True, check=False, env=environment)

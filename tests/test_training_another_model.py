@@ -1,4 +1,4 @@
-"""Models of other kinds, each in a file of its own, go through training, judging and export."""
+"""Models of other kinds, each in its own file: training, evaluation and export."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ main(sys.argv[1:])
 
 
 def make_particles(path: Path, *, events: int) -> Path:
-    """A file of showers of which those of the higher energies, the pions, are turned around: late, not early."""
+    """A file of showers. Those of higher energy, the pions, are reversed in depth: they begin late."""
     showers = make_showers(events=events)
     late = showers.cells[..., ::-1]
     pion = (showers.energy_gev > _PION_FROM_GEV)[:, None, None, None]

@@ -1,4 +1,4 @@
-"""Checkpoints: what is kept, what is refused by name, and that a write is whole or not there."""
+"""Checkpoints: what is kept, what is refused by name, and that a checkpoint is written whole or not at all."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_newest_and_the_best_are_kept(checkpoints: Checkpoints, tmp_path: Pa
 def test_what_is_described_is_whole_while_checkpoints_are_removed(
     checkpoints: Checkpoints, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After each file, at which the process may be killed."""
+    """This holds after each file, where the process may be killed."""
     remove = storage.remove
 
     def looked(path: Path) -> None:
@@ -93,7 +93,7 @@ def test_a_damaged_checkpoint_is_refused_by_name_and_the_one_before_used(
 
 
 def test_a_checkpoint_without_its_document_is_none(checkpoints: Checkpoints, tmp_path: Path) -> None:
-    """What a kill between the two files leaves."""
+    """A kill between the two files leaves such a checkpoint."""
     _save(checkpoints, 1)
     _save(checkpoints, 2)
     (tmp_path / "c/step-000000002.json").unlink()

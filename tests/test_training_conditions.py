@@ -1,4 +1,4 @@
-"""The labels that showers are asked for with: from the receipts of a dataset, or from the cells."""
+"""The labels for which showers are generated: found by the receipts of a dataset, or by the cells."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from training.generation import EXTRAPOLATE, generate
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the files whose cells are read, a name for each reading."""
+    """The names of the files whose cells are read, one name for each time."""
     found: list[str] = []
     read = h5py.Dataset.__getitem__
 
@@ -43,7 +43,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.fixture
 def files(tmp_path: Path) -> list[Path]:
-    """One with corrupt events, events below the cut and one below the threshold, and two good ones, of which one is
+    """A file with corrupt events, events below the cut and one below the threshold, and two good files, one of them
     stored in one piece.
     """
     showers, whole = make_showers(events=60), make_showers(events=30, seed=1)
@@ -95,7 +95,7 @@ def test_receipts_tell_what_the_cells_do(
 def test_cells_are_read_of_what_the_dataset_cannot_tell(
     files: list[Path], tmp_path: Path, reads: list[str], asked: Any, read: set[str]
 ) -> None:
-    """Or of what a receipt tells that is missing or damaged."""
+    """Also if a receipt is missing or damaged."""
     memory = _dataset(files, tmp_path / "ds", Selection())
     if isinstance(asked, str):
         receipt = sorted((memory / "shards").glob("*.json"))[0]
@@ -114,7 +114,7 @@ def test_cells_are_read_of_what_the_dataset_cannot_tell(
 
 
 def test_a_selection_that_stops_at_corrupt_events_is_not_told_without_them(files: list[Path], tmp_path: Path) -> None:
-    """It stops, although the dataset would tell it the others."""
+    """It stops, although the dataset knows the other events."""
     showers = make_showers(events=60)
     showers.cells[3, 1, 1, 1] = np.nan
     path = write_file(tmp_path / "nan.h5", showers)
@@ -125,7 +125,7 @@ def test_a_selection_that_stops_at_corrupt_events_is_not_told_without_them(files
 
 
 def test_a_model_and_the_incumbent_ask_once(tmp_path: Path, reads: list[str]) -> None:
-    """The events are found in one reading of the cells or, with the dataset, in none."""
+    """The cells are read once to find the events or, with the dataset, not at all."""
     trained, expected = layers_model(tmp_path), tmp_path / "expected.h5"
     generate(trained / "model", Conditions([trained / "mc.h5"], Selection("test")), expected)
     for memory, readings in ((trained / "ds", 0), (None, 1)):
@@ -200,7 +200,7 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
 
 
 def test_events_of_several_files_keep_their_labels_together(tmp_path: Path) -> None:
-    """Those of one split, of two files; energies tell the showers apart."""
+    """Events of one split and two files; energies identify the showers."""
     made = [make_labelled_showers(events=60, seed=seed) for seed in (1, 2)]
     files = [
         write_file(tmp_path / f"{number}.h5", showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])

@@ -1,4 +1,4 @@
-"""Training configs: what a run may change of them, the command line that makes them; those of a user's own file."""
+"""Training configs: what a run may change, the command line that makes them, and configs of a user's own file."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_setting_is_of_its_model_and_a_name_of_a_known_strategy() -> None:
 
 @pytest.mark.parametrize(("name", "own"), [("small", {"momentum": 0.5}), ("fast", {"width": 16})])
 def test_options_make_the_config_again(name: str, own: dict[str, Any]) -> None:
-    """Through the command's parser, for values that differ from the named config's wherever they may."""
+    """By the command's parser, for values that differ from the named config's wherever they may."""
     values = {"batch": 3, "learning_rate": 0.25, "precision": "tf32", "schedule": "cosine", "warm_up_epochs": 0.5}
     values |= {"linear_scaling": 32, "average": 0.75, "patience": 4, "evaluation_steps": 2, "evaluation_share": 0.5}
     values |= own
@@ -83,7 +83,7 @@ def test_the_help_of_a_training_names_the_models_of_a_setting() -> None:
 
 
 def test_configs_of_earlier_cards_are_read() -> None:
-    """They hold the settings of all models, and not those that came later."""
+    """They hold the settings of all models, and lack settings that came later."""
     document = {
         "model": "3dgan-small", "batch": 4, "epochs": 3, "learning_rate": 1e-3, "momentum": 0.9, "width": 0, "seed": 7,
     }  # fmt: skip
@@ -120,7 +120,7 @@ def trained(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_folder_needs_no_other_file_and_its_card_none(trained: Path, tmp_path: Path) -> None:
-    """In a process in which no file has run: as the registry's current model, then as one that a command names."""
+    """In a process in which no user's file has run: the registry's current model, then a model that a command names."""
     assert (trained / "m/model.py").read_bytes() == LAYERS.read_bytes()
     assert "layers" not in CONFIGS  # the command before left nothing behind
     program = f"""

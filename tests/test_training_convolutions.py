@@ -30,12 +30,12 @@ def _float64() -> Iterator[None]:
 
 
 def _fill(network: keras.Model) -> None:
-    """Random weights, biases too: where a bias is 0 and an image empty, rectifiers stand on their kink."""
+    """Random weights, biases too: for a bias of 0 and an empty image, rectifiers would be at their kink."""
     uneven(network.trainable_variables, 0.1)
 
 
 def _answers(network: keras.Model, inputs: np.ndarray, *, training: bool = False) -> Arrays:
-    """Outputs of a network, and the gradients of their weighted sum by the inputs and by each variable."""
+    """Outputs of a network, and the gradients of their weighted sum with respect to inputs and each variable."""
     values = tf.constant(inputs, network.inputs[0].dtype)
     rng = np.random.default_rng(5)
     with tf.GradientTape() as tape, Draws.of(2).active():
@@ -61,7 +61,7 @@ def _assert_same(found: Arrays, expected: Arrays, tolerance: float) -> None:
 def _pair(
     shape: tuple[int, ...], filters: int, kernel: Size, pad: Size | str, upsample: int
 ) -> tuple[keras.Model, keras.Model]:
-    """Our layer alone in a network, and Keras's own, with equal weights."""
+    """A network of only our layer, and one of Keras's own layer, with equal weights."""
     ours, stock = keras.Input(shape), keras.Input(shape)
     layer = Conv3D(filters, kernel, pad=pad, upsample=upsample)
     flow = convolution(filters, kernel, pad=pad, upsample=upsample)(stock)
@@ -126,7 +126,7 @@ def _networks() -> list[tuple[keras.Model, keras.Model]]:
 
 @pytest.fixture
 def _equal_masks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dropout that draws for (N, x, y, layer, c), whatever the order of axes: N is the smallest, 2."""
+    """Dropout that draws for (N, x, y, layer, c), whatever the order of axes; N is the smallest number, 2."""
     kept = Draws.kept
 
     def in_order(self: Draws, purpose: str, values: tf.Tensor, rate: float) -> tf.Tensor:
@@ -163,7 +163,7 @@ def test_the_error_of_float32_is_that_of_keras(case: Case) -> None:
 
 @pytest.mark.parametrize("upsample", [1, 2])
 def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of ones, whose sums in bfloat16 end at 256; here every sum is one that bfloat16 can hold."""
+    """Sums of ones, which in bfloat16 would end at 256. Each final sum here is a number of bfloat16."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: False)
     with arithmetic("bfloat16"):
         layer = Conv3D(2, (3, 3, 3), upsample=upsample, kernel_initializer="ones")
@@ -182,7 +182,7 @@ def test_bfloat16_is_summed_in_float32(upsample: int, monkeypatch: pytest.Monkey
 def test_the_error_of_bfloat16_in_frequencies_is_that_of_the_sum_over_taps(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Root mean squares, against float64: the frequencies are rounded too, so up to three times as much is allowed."""
+    """Root mean squares against float64. Frequencies are rounded too, so up to three times the error is allowed."""
     inputs = np.random.default_rng(3).normal(size=(2, *case[0]))
     with arithmetic("float64"):
         truth, _ = _pair(*case)

@@ -1,4 +1,4 @@
-"""The step: the same mathematics whatever the number of replicas, precision, and who compiles it."""
+"""The step: the same mathematics for any number of replicas, any precision and any compiler."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_two_replicas_have_the_gradients_of_one(trained: dict[str, dict[str, Any
 
 @pytest.mark.parametrize(("strategy", "replicas"), [("one-device", 1), ("mirrored", 2), ("multi-worker", 2)])
 def test_every_replica_draws_its_own_noise(trained: dict[str, dict[str, Any]], strategy: str, replicas: int) -> None:
-    """The mean over all showers of a number drawn for each, from the draws of each replica as they are defined."""
+    """The mean over all showers of a number that is drawn for each, by the definition of each replica's draws."""
     for found, phase in zip(trained[strategy]["noise"], ("first", "second"), strict=True):
         draws = [Draws.of(1, 0, replica).fold(phase).normal("noise", (16 // replicas,)) for replica in range(replicas)]
         assert found == pytest.approx(np.mean(draws), rel=1e-5)
@@ -67,7 +67,7 @@ def test_every_replica_draws_its_own_noise(trained: dict[str, dict[str, Any]], s
 def test_a_look_of_two_replicas_finds_what_one_finds(
     trained: dict[str, dict[str, Any]], strategy: str, of_three: int, batch: int
 ) -> None:
-    """Each worker sees the batches of its own replicas, and traces once."""
+    """A look is an evaluation. Each worker sees the batches of its own replicas, and traces the graph once."""
     one, two = trained["one-device"], trained[strategy]
     assert one[f"batches/{batch}"] == (3 if batch == 6 else 1)
     assert two[f"batches/{batch}"] == (of_three if batch == 6 else 1)
@@ -77,7 +77,7 @@ def test_a_look_of_two_replicas_finds_what_one_finds(
 
 
 def test_collectives_of_a_step(trained: dict[str, dict[str, Any]]) -> None:
-    """One for the gradients of each of two phases; losses and statistics go with the last."""
+    """One collective for the gradients of each of two phases; the last also carries losses and statistics."""
     assert trained["multi-worker"]["collectives"] == 2
 
 
@@ -96,7 +96,7 @@ class Adapted(Normalised):
 
 
 def test_an_average_of_weights_and_statistics_follows_them(dataset: Path) -> None:
-    """It begins with what the model was adapted to; what the optimizer trains comes first."""
+    """It begins with the adapted values of the model; weights that the optimizer trains come first."""
     engine = _engine(dataset, Adapted, average=0.9)
     batches = iter(engine.batches())
     expected = _averages(engine.state())
@@ -117,7 +117,7 @@ def test_an_average_of_weights_and_statistics_follows_them(dataset: Path) -> Non
 def test_a_model_is_adapted_to_the_train_split_or_evenly_to_some_of_it(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sixteen showers, by their energies in the order of the shards: all of them, or every fourth."""
+    """Of sixteen showers, known by their energies in the order of the shards: all, or every fourth."""
     manifest = read_manifest(dataset)
     (whole,) = ordered_batches(dataset, manifest, "train", batch=16)
     told: list[tuple[list[float], Any]] = []
@@ -188,7 +188,7 @@ def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(
 def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
     dataset: Path, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a TPU asks of a step: XLA takes all of it, updates too, and nothing in it has a shape of run time."""
+    """As a TPU needs it: XLA compiles the whole step, updates too, and all shapes are known before it runs."""
     monkeypatch.setattr(convolutions, "layers_first", lambda: first)  # the form that the networks have there
     engine = engine_of(named_config("small"), dataset, compiled=True)
     batch = next(iter(engine.batches()))
@@ -202,7 +202,7 @@ def test_the_whole_step_compiles_with_static_shapes_and_without_the_host(
 
 
 def test_what_xla_compiles_is_the_same_step(dataset: Path) -> None:
-    """The whole of it, or forward and backward alone. XLA draws other numbers, but Tiny does not learn from them."""
+    """The whole step, or only forward and backward pass. XLA draws other numbers, but Tiny does not learn from them."""
     states = []
     for compiled in (False, True):
         engine = _engine(dataset, compiled=compiled)
@@ -227,7 +227,7 @@ def _rates(steps: int, **more: Any) -> list[float]:
 
 
 class Linear(Tiny):
-    """Its loss has a gradient that does not depend on its weights."""
+    """A model whose loss has a gradient that does not depend on the weights."""
 
     def answer(self, cells: Any) -> Any:
         return keras.layers.Dense(1)(cells)

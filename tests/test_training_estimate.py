@@ -1,4 +1,4 @@
-"""What a training takes: its work against hand counts, the model of time against rings and publications."""
+"""The estimate of a training: its work against counts by hand, the model of time against rings and publications."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def catalogue() -> Catalogue:
 
 @pytest.fixture(scope="module")
 def work() -> Work:
-    """Of the reference's training."""
+    """The work of the reference's training."""
     return published.our_work()
 
 
@@ -48,7 +48,7 @@ def _small(**settings: Any) -> Work:
 
 
 def test_a_step_of_the_reference_costs_what_its_layers_say(work: Work) -> None:
-    """In G multiplications, forward 3.061 of the generator and 1.896 of the discriminator, .187 in its first layer."""
+    """In G multiplications: forward 3.061 of the generator, 1.896 of the discriminator (.187 in its first layer)."""
     # forward once without a gradient and twice with; the first layers' inputs have no gradient where nobody asks
     assert work.flop / 2e9 == pytest.approx(7 * 3.061 + 10 * 1.896 - 2 * 0.187, rel=5e-4)
 
@@ -75,7 +75,7 @@ def test_the_work_is_that_of_keras_own_layers() -> None:
     ],
 )  # fmt: skip
 def test_operations_are_counted(function: Callable[..., Any], shapes: list[Any], expected: int) -> None:
-    """By hand; of a gradient only the wanted one counts, not the forward pass that it does not need."""
+    """By hand. For a gradient only the wanted one counts, without a forward pass that it does not need."""
 
     def made(records: tf.Tensor) -> Any:
         return function(*(tf.zeros(shape) + tf.cast(tf.size(records), tf.float32) for shape in shapes))
@@ -84,9 +84,8 @@ def test_operations_are_counted(function: Callable[..., Any], shapes: list[Any],
 
 
 def test_what_replicas_exchange_follows_from_the_weights(work: Work) -> None:
-    """1,365,047 parameters, 64 of them not trained, and 87,402, of which three layers have 16 such (docs/reference.md).
-
-    The last exchange carries 18 losses, the wish to stop and these statistics.
+    """1,365,047 parameters, 64 of them not trained; and 87,402, in which three layers have 16 not trained each
+    (docs/reference.md). The last exchange carries 18 losses, the request to stop and the parameters not trained.
     """
     generator, discriminator, statistics = 1_365_047 - 64, 87_402 - 48, 64 + 48
     expected = (discriminator, discriminator, generator, generator + 18 + 1 + statistics)
@@ -101,7 +100,7 @@ def test_the_state_is_what_a_checkpoint_holds(dataset: Path) -> None:
 
 
 def test_activations_are_kept_by_shower() -> None:
-    """At least what the convolutions of one network give, since the next layer's gradient needs it."""
+    """At least the outputs of one network's convolutions, since the gradient of the next layer needs them."""
     few, many = _small(batch=4).activations, _small().activations  # of 8
     assert many == pytest.approx(2 * few, rel=0.01)
     convolutions = 4 * 4 * (18 * 18 * 9 * 8 + 18 * 18 * 6 * 6 * 2)  # bytes of four showers, from networks.SMALL
@@ -123,7 +122,7 @@ def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalog
 
 @pytest.mark.parametrize(("devices", "hosts"), [(1, 1), (2, 1), (24, 3)])
 def test_collectives_take_what_rings_take(catalogue: Catalogue, devices: int, hosts: int) -> None:
-    """Of n devices n - 1 rounds that add a part of n, and n - 1 that spread the sums; of hosts another ring."""
+    """For n devices, n - 1 rounds add one of n parts, and n - 1 rounds spread the sums; hosts form another ring."""
     kind, sizes, expected = catalogue.kind["v100"], (5e6, 1e6, 4.0), 0.0
     for link, n in ((kind.local, min(devices, 8)), (kind.network, hosts)):
         for size in sizes:
@@ -147,7 +146,7 @@ def test_limits_of_a_step(catalogue: Catalogue, work: Work) -> None:
     ("every", "steps_an_epoch", "last"), [(0, 7, 35), (0, 7, 30), (4, 7, 35), (20, 7, 48), (100, 7, 20)]
 )
 def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: int) -> None:
-    """One before the training, one where an epoch ends in which a multiple of `every` falls, and one at the end."""
+    """Evaluations: before the training, at the end of each epoch that holds a multiple of `every`, and at the end."""
     config = named_config("small", evaluation_steps=every, epochs=100, steps=last)
     epochs = {-(-step // steps_an_epoch) for step in range(every or 1, last + 1, every or 1)}
     assert config.last_step(steps_an_epoch) == last
@@ -155,7 +154,7 @@ def test_looks_are_those_of_the_training(every: int, steps_an_epoch: int, last: 
 
 
 def _kind(platform: Any, float32: float, *rates: Rate, bfloat16: float | None = None, alpha_s: float = 0.0) -> Kind:
-    """A kind of a dollar on demand and half of one spot, whose links have a latency alone."""
+    """A kind of device that costs one dollar on demand and half a dollar spot. Its links have only a latency."""
     link = Link(alpha_s, 1e9)
     return Kind(
         platform=platform, devices_a_host=8, peak=Peak(float32, bfloat16=bfloat16), memory_gb=16,
@@ -175,7 +174,7 @@ _WORK = Work("m", "float32", 10, 2e12, 0.5, (0.0,), state=0.0, gradients=0.0, ac
 
 
 def test_the_pace_by_what_the_catalogue_knows_of_the_model() -> None:
-    """Of 2 TFLOP a shower, in seconds: least, likely and most."""
+    """Seconds for 2 TFLOP a shower: least, likely and most."""
     kinds = {
         "own": _kind("gpu", 10.0, _rate(4.0, spread=(0.5, 2.0), step_s=0.1)),
         "half": _kind("gpu", 8.0, _rate(4.0)),
@@ -204,7 +203,7 @@ def test_the_pace_by_what_the_catalogue_knows_of_the_model() -> None:
 
 
 def test_an_estimate_in_round_numbers() -> None:
-    """A shower takes 0.1 s; 95 are nine steps an epoch, two epochs 18 and three looks at no shower."""
+    """A shower takes 0.1 s; 95 showers are nine steps an epoch, two epochs 18 steps; three evaluations of no shower."""
     known = _catalogue(one=_kind("gpu", 100.0, _rate(20.0), alpha_s=0.5))
     config = named_config("small", batch=10, epochs=2)
     alone = estimate(_WORK, config, known, "one", 1, train=95, validation=0)

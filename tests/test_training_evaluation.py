@@ -1,4 +1,4 @@
-"""The look at the model that chooses the best: bins, losses, and whose weights are judged."""
+"""The look at the model, an evaluation that chooses the best: bins, losses, and which weights are judged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def looked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What judges of showers have looked at, a batch each: Monte Carlo's cells and energies, and the cells `made`."""
+    """What judges of showers were given, batch by batch: Monte Carlo's cells and energies, and the cells `made`."""
     add, batches = ShowerJudge.add, []
 
     def noting(judge: ShowerJudge, batch: Any, made: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
 def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_the_split(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]], settings: dict[str, Any], every: int
 ) -> None:
-    """Of 40 showers to train on, in batches of four, half are 20; of twenty steps' 80, all; and never under 15."""
+    """With batches of 4: half of a training on 40 showers is 20, half of one on 80 (20 steps) is all; at least 15."""
     monkeypatch.setattr(FitConfig, "least_evaluated", 15)
     layers = ModelFile.read(Path(LAYERS[1])).run()["layers"]
     evaluator = evaluator_of(layers.with_values({"batch": 4, **settings}), dataset)
@@ -142,7 +142,7 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
 
 
 def test_an_accelerator_looks_at_whole_batches(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 40 showers, one of 32."""
+    """With 40 showers, one batch of 32."""
     model = SimpleNamespace(evaluation_cost=0.1, decode_judged=lambda records, _: {"records": records})
     monkeypatch.setattr(evaluation, "build", lambda *_: model)
     monkeypatch.setattr(evaluation, "computes_on_processors", lambda _: False)
@@ -155,7 +155,7 @@ def test_an_accelerator_looks_at_whole_batches(dataset: Path, monkeypatch: pytes
 def test_a_look_that_xla_compiles_finds_the_same(
     dataset: Path, monkeypatch: pytest.MonkeyPatch, looked: list[dict[str, Any]]
 ) -> None:
-    """Up to its noise, which XLA draws otherwise."""
+    """Up to the noise, which XLA draws in another way."""
     config = named_config("small")
     engine, looks = engine_of(config, dataset), []
     for compiled in (False, True):
@@ -185,7 +185,7 @@ def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_noth
 
 
 def test_a_judge_keeps_no_showers() -> None:
-    """What it holds is no multiple of their cells."""
+    """Its memory does not grow with the cells of the showers."""
     judge = ShowerJudge(1_000_000, SMALL_GEOMETRY)
     showers = make_showers(events=32)
     batch = {name: tf.constant(getattr(showers, name)) for name in ("cells", "energy_gev", "theta_rad")}
@@ -210,7 +210,7 @@ def test_a_model_that_fills_places_without_a_cell_is_refused_before_it_is_traine
 
 
 def test_averages_are_what_is_judged(dataset: Path) -> None:
-    """Of the generator weights and statistics; the discriminator has no averages."""
+    """Averages of the generator's weights and statistics; the discriminator has no averages."""
     config = named_config("small", average=0.9)
     state = engine_of(config, dataset).state()
     state |= {name: value + np.float32(0.01) for name, value in state.items() if name.startswith("average/")}

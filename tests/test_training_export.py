@@ -1,4 +1,4 @@
-"""The exported model: the same showers in GeV, in a program of TensorFlow alone; refusals."""
+"""The exported model: the same showers in GeV, in a program that uses only TensorFlow; refusals."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_the_weights_are_those_of_the_generator_alone(trained: Path, loaded: Any
 
 
 def test_a_label_outside_the_range_is_told_with_the_range(loaded: Any) -> None:
-    """Up to where labels are taken: test_autoregressive_export.py."""
+    """The limits of accepted labels are tested in test_autoregressive_export.py."""
     serve = loaded.signatures["serving_default"]
     for energy, theta, told in (
         (500.0, 1.5, r"valid for energy_gev from 10\d.*\[500\]"),

@@ -1,4 +1,4 @@
-"""Training through its command: what it leaves, that it goes on as if it had not stopped, what it refuses."""
+"""Training by its command: its output, a resumed training, and what it refuses."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven st
 
 @pytest.fixture(scope="module")
 def model(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five epochs of seven steps, judged after so many as two of them have, and at the end."""
+    """Five epochs of seven steps, evaluated after every 14 steps, and at the end."""
     place = tmp_path_factory.mktemp("model") / "model"
     fit_layers(dataset, place, *_LOOKS)
     return place
 
 
 def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
-    """It is judged when it is due and at its end."""
+    """The training is evaluated when it is due, and at its end."""
     card = read_card(model)
     assert card.config.model == "layers"
     trained = {"steps": 35, "epochs": 5, "replicas": 1, "warm_start": None}
@@ -76,7 +76,7 @@ def test_what_a_training_leaves(dataset: Path, model: Path) -> None:
 
 
 def test_ctrl_c_ends_a_training_that_still_builds_its_graph(dataset: Path, tmp_path: Path) -> None:
-    """There is no step that it could wait for, and nothing to save."""
+    """There is no step to wait for, and nothing to save."""
     program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # ignored in the background
     program += "from training.__main__ import command; command()"
     options = ["fit", "--dataset", str(dataset), "--output", str(tmp_path / "m"), "--config", "small"]
@@ -119,7 +119,7 @@ def test_a_second_training_in_a_folder_is_refused_until_the_first_is_gone(datase
 
 
 def test_a_copy_of_a_model_is_replaced_only_when_told(dataset: Path, model: Path, tmp_path: Path) -> None:
-    """A registry keeps models without what a training's folder says of it."""
+    """A registry keeps models without the other files of a training's folder."""
     place = tmp_path / "m"
     place.mkdir()
     for name in (folder.CARD, *read_card(model).files):
@@ -164,7 +164,7 @@ def test_a_model_is_replaced_only_once_the_next_can_be_trained(dataset: Path, mo
 def test_what_other_replicas_trained_is_refused_and_begun_anew_when_told(
     dataset: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As far as the first step, before which nothing of theirs is left; the weights are those of a new engine."""
+    """Nothing of the other replicas is left before the first step; the weights are those of a new engine."""
     shutil.copytree(model, tmp_path / "m")
     (tmp_path / "m/card.json").unlink()
     theirs = Checkpoints(tmp_path / "m/checkpoints", request=read_card(model).request, kept=2)
@@ -192,7 +192,7 @@ def test_a_checkpoint_of_another_model_is_refused(dataset: Path, model: Path) ->
 def test_a_collective_that_fails_is_the_loss_of_another_worker(
     dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of one worker alone it is itself, and so is what no other worker is the cause of."""
+    """With one worker, the error itself is raised, and so are errors that no other worker causes."""
     lost = list[str]()
     monkeypatch.setattr(fit, "exit_lost", lambda _, reason: lost.append(reason))
     team, alone = Cluster(("a:1", "b:2"), 0), Cluster(("a:1",), 0)
@@ -218,7 +218,7 @@ def test_a_collective_that_fails_is_the_loss_of_another_worker(
 def test_the_best_epoch_is_kept_and_patience_ends_the_training(
     dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The scores are told here, so that the second of five epochs is the best."""
+    """The test sets the scores, so that the second of five epochs is the best."""
     told = iter([9.0, 3.0, 1.0, 2.0, 2.5, 0.1])
     monkeypatch.setattr(Evaluator, "score", lambda *_: next(told))
     fit_layers(dataset, tmp_path / "m", "--epochs", "5", "--patience", "2")
@@ -236,13 +236,13 @@ def test_the_best_epoch_is_kept_and_patience_ends_the_training(
 
 
 def test_losses_choose_among_the_epochs_of_models_that_are_no_gans() -> None:
-    """Also where the showers are enough for the metric."""
+    """Also if there are enough showers for the metric."""
     assert ShowerModel.score(SimpleNamespace(), {"total": 1.0}, {"metric": {"value": 2.0}}, LEAST_EVENTS) == 1.0
 
 
 @pytest.mark.slow
 def test_to_be_judged_more_often_changes_no_weight(dataset: Path, tmp_path: Path) -> None:
-    """Of a GAN, whose looks renew the statistics of its batch normalisation."""
+    """For a GAN, whose evaluations renew the statistics of its batch normalisation."""
     for name, more in (("often", ()), ("seldom", _LOOKS[2:])):
         fit_small(dataset, tmp_path / name, "--epochs", "5", *more)
     states = [np.load(tmp_path / name / "checkpoints/step-000000035.npz") for name in ("often", "seldom")]
@@ -335,7 +335,7 @@ def test_bad_arguments(dataset: Path, tmp_path: Path, more: tuple[str, ...], tol
 
 
 def test_a_full_disk(dataset: Path, tmp_path: Path) -> None:
-    """As TensorFlow tells of it."""
+    """In the form in which TensorFlow reports it."""
     with pytest.raises(OSError, match="No space left") as full, fit._plain_errors(dataset, tmp_path, None):
         raise tf.errors.ResourceExhaustedError(None, None, f"{tmp_path}/x; No space left on device")
     assert (full.value.errno, full.value.filename) == (errno.ENOSPC, str(tmp_path))

@@ -1,4 +1,4 @@
-"""The card in a model's folder: what it must hold, which files it may name, and what it says of the model."""
+"""The card in a model's folder: its entries, the files that it may name, and what it says about the model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from training.folder import read_card
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """The folder of what stands for a trained model."""
+    """The folder of files that stand for a trained model."""
     return candidate(tmp_path, 1).model
 
 
 def test_a_card_names_files_of_its_folder_alone(model: Path) -> None:
-    """Those that it names are copied to another folder."""
+    """The files that a card names are copied to another folder."""
     card = read_card(model)
     for name in ("../run.json", "..", "below/weights.h5"):
         path = model / name
@@ -37,7 +37,7 @@ def test_a_card_names_files_of_its_folder_alone(model: Path) -> None:
 
 
 def test_a_model_of_a_kind_that_is_not_known_is_named_by_its_card(model: Path) -> None:
-    """Not by an option, which `generate` has for its folder."""
+    """It is not named by an option; the option of `generate` is for the folder."""
     card = model / folder.CARD
     card.write_text(card.read_text().replace('"3dgan-small"', '"mine"'))
     with pytest.raises(InputError, match=f"^{re.escape(str(card))}: the kind of model 'mine' is unknown; known: "):
@@ -46,7 +46,7 @@ def test_a_model_of_a_kind_that_is_not_known_is_named_by_its_card(model: Path) -
 
 @pytest.mark.parametrize("name", ["config", "geometry", "valid_range", "dataset", "trained", "losses", "weights"])
 def test_a_card_whose_part_is_no_object_is_told_in_a_line(model: Path, name: str) -> None:
-    """By every command that names the model too, which looks for a user's file first."""
+    """Also by every command that is given the model: such a command first looks for a user's file."""
     card = model / folder.CARD
     whole = json.loads(card.read_text())
     told = f"^{re.escape(str(card))}: not a whole model card \\('{name}' is missing, or no JSON object\\); train again$"

@@ -1,4 +1,4 @@
-"""Generating through its command: labels, units, layout, repetition, refusal."""
+"""Generation by its command: labels, units, layout, repetition, refusals."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ __main__.main(sys.argv[1:])
 def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once a part of 14 is whole."""
+    """The run is killed when one part of 14 is whole."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)  # two batches, less two showers that fill no chunk
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
@@ -195,7 +195,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
 def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which make parts of another size, as other batches do here."""
+    """Such hosts make parts of another size; here other batches do."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "g.h5", "--share", "0/2", "--batch", 16)
     first = {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
@@ -208,7 +208,7 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
 def test_the_rate_is_of_the_showers_that_are_made_now(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of two parts of ten, of which a share made the first, and nothing once more. The clock shows 2 s."""
+    """Two parts of ten showers: a share made the first part, and nothing is made twice. The clock shows 2 s."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 10)
     conditions = Conditions([make_file(tmp_path / "few.h5", events=20)], Selection())
     rates: list[tuple[str, float]] = []
@@ -234,7 +234,7 @@ def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypa
 
 
 def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where the next ones belong to another part."""
+    """Also if the next showers belong to another part."""
     generator = Generator(trained / "model", batch=2)
     begun, made = threading.Semaphore(0), generator._made
 
@@ -253,7 +253,7 @@ def test_others_are_computed_while_showers_are_written(trained: Path, monkeypatc
 
 
 def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In parts, which a later run without them joins."""
+    """They make parts, and a later run without them joins the parts."""
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "one.h5", *settings)
     program = "import sys, tensorflow as tf; from training import parts, __main__; parts._PART_SHOWERS = 30; "
@@ -273,7 +273,7 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monk
 def test_labels_outside_the_training_are_left_out_if_asked(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And then validation pairs the others, also of several for each event."""
+    """Validation then pairs the other showers, also with several showers for each event."""
     showers = make_showers(events=100)[:60]  # of the training
     energy = showers.energy_gev.copy()
     energy[[7, 20]] = 90, 260
@@ -323,7 +323,7 @@ def test_labels_outside_the_training_are_refused(trained: Path, tmp_path: Path) 
 
 
 def test_the_cut_is_that_of_the_training_and_what_is_below_it_is_left_out(trained: Path, tmp_path: Path) -> None:
-    """Also where its labels are such as no shower above the cut has: the dataset does not know them either."""
+    """Also if no shower above the cut has such labels, which are then outside the range of the dataset too."""
     showers = make_showers(events=30)
     energy, cells = showers.energy_gev.copy(), showers.cells.copy()
     energy[4], cells[4] = 3.0, 0
@@ -349,7 +349,7 @@ def test_the_cut_is_that_of_the_training_and_what_is_below_it_is_left_out(traine
 
 
 def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In the layout and the unit of the model; as those of a file of the same labels."""
+    """They have the layout and the unit of the model, and equal the showers for a file with the same labels."""
     arguments = ["generate", "--model", str(trained / "model"), "--energy", "150", "--theta", "90"]
     command.main([*arguments, "--showers", "7", "--outside", "skip", "--output", str(tmp_path / "g.hdf5")])
     assert "left out" not in capsys.readouterr().out
@@ -425,7 +425,7 @@ def test_a_file_that_states_no_geometry_has_that_of_the_model(
 
 
 def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for no part, and for two of four: finished work is kept."""
+    """There is room for no part, or for two of four: finished work is kept."""
     monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "g.h5", "--batch", 16, "--share", "0/1")
     size = max(path.stat().st_size for path in (tmp_path / ".g.h5.parts").iterdir())
@@ -438,7 +438,7 @@ def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_path: Path, precision: str) -> None:
-    """By whoever makes its network: TensorFlow of itself lets GPUs round, in every process."""
+    """For every use of its network. By default TensorFlow lets GPUs round, in every process."""
     shutil.copytree(trained / "model", tmp_path / "model")
     card = folder.read_card(tmp_path / "model")
     folder.write_card(tmp_path / "model", replace(card, config=replace(card.config, precision=precision)))
@@ -455,7 +455,7 @@ def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_
 def test_the_time_of_a_batch_is_the_median_of_those_after_the_first(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The labels of the input come again and again. By a clock that is told here."""
+    """The labels of the input are repeated. The test sets the clock."""
     like = write_file(tmp_path / "two.h5", make_showers(events=100)[:2])  # of the training
     _generate(trained, tmp_path / "g.h5", like=like)
     asked: list[tuple[list[float], int]] = []

@@ -1,4 +1,4 @@
-"""A training that ended early yields a model; an evaluation that fails is neither lost nor repeated for ever."""
+"""A training that ended early gives a model. An evaluation that fails is neither lost nor repeated for ever."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from training.run.history import History, ProgressBar, entries_until
 
 @pytest.fixture(scope="module")
 def stopped(dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three checkpoints, of which that of step 7, the first epoch, was judged; none is the model.
+    """A training with three checkpoints. That of step 7, the first epoch, was evaluated; none is the model yet.
 
-    What a guard says as it ends a training names the command that makes one.
+    The message with which a guard ends a training names the command that makes a model of a checkpoint.
     """
     place = tmp_path_factory.mktemp("stopped") / "m"
     with pytest.MonkeyPatch.context() as planted:
@@ -80,7 +80,7 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And any model is valid where the dataset has whole showers alone."""
+    """Also: every model is valid only where the dataset is whole."""
     whole = {"energy_gev": (120.0, 150.0), "theta_rad": (1.2, 1.8)}
     monkeypatch.setattr(ShowerManifest, "whole_range", whole)
     shutil.copytree(stopped, tmp_path / "m")
@@ -124,7 +124,7 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
 
 
 def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tmp_path: Path) -> None:
-    """Not before the first checkpoint, nor where the checkpoints are another training's."""
+    """No command is named before the first checkpoint, or if the checkpoints are another training's."""
     for left in ("", "another", "this"):
         folder.begin(tmp_path, left or "this", {}, overwrite=True)
         if left:
@@ -139,7 +139,7 @@ def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tm
 
 
 class _Judged:
-    """Evaluations whose numbers are told here, in epochs of seven of 35 steps; they may fail."""
+    """Evaluations whose numbers the test sets, in epochs of seven of 35 steps; they may fail."""
 
     def __init__(
         self, place: Path, *, showers: int = 3, patience: int = 0, best: tuple[int, float] = (0, math.inf)
@@ -168,7 +168,7 @@ class _Judged:
 
 
 def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
-    """It is drawn where the training ends, and not after each epoch."""
+    """Its picture is drawn at the end of the training, not after each epoch."""
     judged = _Judged(tmp_path)
     judged.at(7)
     assert judged.history.entries[-1] == {
@@ -184,7 +184,7 @@ def test_an_evaluation_is_noted_and_not_repeated(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_that_finds_no_number_ends_the_training(tmp_path: Path) -> None:
-    """And leaves nothing that is not JSON."""
+    """It leaves no file that is not valid JSON."""
     judged = _Judged(tmp_path)
     judged.evaluate.return_value.losses["total"] = math.nan
     with pytest.raises(InputError, match="step 7: total on the validation split is nan, expected a finite number"):
@@ -244,7 +244,7 @@ def test_patience_counts_the_epochs_up_to_the_last_evaluation(
 
 
 class _Steps:
-    """A loop over an engine whose steps are told here: epochs of seven of 24 steps, by a clock that is told too."""
+    """A loop over an engine whose steps the test sets, as it sets the clock: epochs of seven of 24 steps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, signals: tuple[int, ...] = (), **options: Any) -> None:
         self.now, self.state, self.done = 100.0, {"network/a/0": np.zeros(3)}, Mock()
@@ -276,7 +276,7 @@ class _Steps:
 
 
 def test_what_is_noted_of_an_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seconds before an interruption count for the first; the last has three steps."""
+    """The seconds before an interruption count for the first epoch; the last epoch has three steps."""
     steps = _Steps(monkeypatch)
     for step, seconds in ((4, 3.0), (7, 2.0), (14, 1.0), (24, 6.0)):
         steps.after(step, seconds=seconds)

@@ -66,7 +66,7 @@ def _angle_gradient(cells: FloatArray) -> FloatArray:
 
 
 def test_the_angle_in_the_loss_has_the_gradient_of_the_measured_angle() -> None:
-    """By differences in float64 of its value, which is the measured angle, at cells of slices above the floor."""
+    """By differences in float64 of its value, the measured angle, at cells in slices above the floor."""
     cells = make_showers(events=2).cells.astype(np.float64)
     cells[1, :, :, 0] *= 1.5 * physics.LEAST_SLICE / cells[1, :, :, 0].sum()
     found, step = _angle_gradient(cells), 1e-6
@@ -79,7 +79,7 @@ def test_the_angle_in_the_loss_has_the_gradient_of_the_measured_angle() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_the_gradient_of_the_angle_is_bounded_however_little_a_slice_holds(dtype: str) -> None:
-    """It is that of a slice at the floor: same direction, same size. An empty shower, and an empty slice, have none."""
+    """It has the direction and the size of a slice at the floor. An empty shower and an empty slice have none."""
     cells = make_showers(events=5).cells.astype(dtype)
     slice_of = cells[0, :, :, 1] / cells[0, :, :, 1].sum()
     for shower, energy in enumerate((physics.LEAST_SLICE, 1e-4, 1e-10, 1e-30, 0.0)):
@@ -116,7 +116,7 @@ def test_bfloat16_is_warned_of_where_it_does_not_pay(
 
 
 def test_losses_are_in_the_weights_precision() -> None:
-    """And so near those of float32 as the precision allows: images in half of it, energies, angles and sums in full."""
+    """Losses are as near to those of float32 as the precision allows; only images are in half precision."""
     full, batch = build(CONFIGS["small"], SMALL_GEOMETRY), _judged(make_showers(events=4))
     expected, _ = full.evaluate(batch, Draws.of(1))
     for chosen, in_full, within in (
@@ -143,7 +143,7 @@ def test_cross_entropy_against_numpy() -> None:
 
 
 def _judged(showers: Showers) -> dict[str, tf.Tensor]:
-    """What a model of showers is judged by: the showers dense and as lists of hits, with their labels."""
+    """The input of a model's evaluation: showers, dense and as lists of hits, with their labels."""
     names = ("cells", "energy_gev", "theta_rad", "mtheta_rad")
     whole = {name: tf.constant(getattr(showers, name)) for name in names}
     return as_batch(showers.cells, showers.energy_gev, showers.theta_rad) | whole

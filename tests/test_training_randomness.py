@@ -1,4 +1,4 @@
-"""Uniform numbers of showers and of their cells: what they are a function of, and that they look like chance."""
+"""Uniform numbers of showers and of their cells: what they depend on, and that they look random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Numbers = npt.NDArray[np.float32]
 
 
 def _require_uniform(numbers: Numbers) -> None:
-    """Numbers (R,) in [0, 1): by mean and variance, by their distribution, and by each of the bytes of their bits."""
+    """Test numbers (R,) in [0, 1) by mean and variance, by their distribution, and by each byte of their bits."""
     assert numbers.dtype == np.float32
     assert numbers.min() >= 0
     assert numbers.max() < 1
@@ -32,14 +32,14 @@ def _require_uniform(numbers: Numbers) -> None:
 
 
 def _require_independent(one: Numbers, other: Numbers) -> None:
-    """Pairs of numbers (R,), (R,): no correlation, and as many in each of 16 x 16 squares as in any other."""
+    """Test pairs of numbers (R,), (R,): no correlation, and equally many pairs in each of 16 x 16 squares."""
     assert abs(np.corrcoef(one, other)[0, 1]) < 4.5 / np.sqrt(len(one))
     squares = (16 * one).astype(int) * 16 + (16 * other).astype(int)
     assert chisquare(np.bincount(squares, minlength=256)).pvalue > 1e-3
 
 
 def test_numbers_of_a_shower_are_the_upper_bits_of_philox(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The known answer of its authors (Random123, kat_vectors, philox 4x32 10); normal ones by Box and Muller of it."""
+    """Philox has the known answers of its authors (Random123, kat_vectors, philox 4x32 10); then Box and Muller's."""
     draws, known = ShowerDraws(0, 0), [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     monkeypatch.setattr(zlib, "crc32", lambda _: 0)
     np.testing.assert_array_equal(draws._words("", 1, 4).numpy()[0], known)
@@ -76,7 +76,7 @@ def _hashed(keys: npt.NDArray[np.int64], counters: npt.ArrayLike, numbers: int) 
 
 
 def test_a_hash_in_numpys_words_of_32_bits() -> None:
-    """Also of keys and counters whose products do not fit; and as graphs and XLA compute it."""
+    """Also for keys and counters whose products overflow, in graphs, and by XLA."""
     rng = np.random.default_rng(1)
     keys = rng.integers(-(2**31), 2**31, (500, 2))
     counters = rng.integers(0, 2**31, (500, 5))
@@ -94,7 +94,7 @@ def test_a_hash_in_numpys_words_of_32_bits() -> None:
 
 @pytest.mark.parametrize("key", [[9_283_131, 1_020_847], [0, 0]])
 def test_hashes_of_a_shower_are_uniform_and_independent(key: list[int]) -> None:
-    """Of all cells of the sample's calorimeter, under one key, along columns, counters, rows and layers."""
+    """For all cells of the sample's calorimeter, under one key, along columns, counters, rows and layers."""
     cells = 51 * 51 * 25
     found = _hashed(np.tile(key, (cells, 1)), np.arange(cells), 4)
     _require_uniform(found.ravel())
@@ -107,7 +107,7 @@ def test_hashes_of_a_shower_are_uniform_and_independent(key: list[int]) -> None:
 
 
 def test_hashes_of_neighbouring_keys_are_independent() -> None:
-    """Under random keys and the same counters; and the first key of all, 0, against its neighbours."""
+    """For random keys and the same counters; and for the key 0 and its neighbours."""
     rng = np.random.default_rng(3)
     keys, counters = rng.integers(0, 2**23, (100_000, 2)), rng.integers(0, 65_025, 100_000)
     zero, alike = np.zeros((65_025, 2), np.int64), np.arange(65_025)

@@ -1,4 +1,4 @@
-"""The registry: who is promoted, one after the other, with the history kept; in a folder and in an object store."""
+"""The registry: models are promoted one after the other, and the history is kept; in a folder or in an object store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from training.registry.registry import Registry
 
 @pytest.fixture
 def on_disk(tmp_path: Path) -> Registry:
-    """For what does not depend on where a registry lies."""
+    """A registry on a disk, for tests that do not depend on the place of a registry."""
     return Registry(tmp_path / "registry")
 
 
@@ -113,7 +113,7 @@ def test_a_verdict_beside_other_showers_than_those_of_the_current_model_does_not
 
 
 def _promoted_at_once(registry: Registry, rivals: list[Candidate]) -> list[str]:
-    """Each stands where the promotions are numbered, having found the same current model."""
+    """Each promotion is about to take its number, and has found the same current model."""
     together = Barrier(len(rivals))
 
     class Waiting(Registry):
@@ -145,7 +145,7 @@ def test_of_many_promoted_at_once_one_succeeds_and_a_step_that_is_started_twice_
 def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_next_time(
     on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    """Before each of its writes: three files of the model, two of the verdict, the promotion."""
+    """It is cut off before each of its writes: three files of the model, two of the verdict, the promotion."""
     (first,) = promoted(on_disk, tmp_path, 1)
     before = on_disk.history()
     second = candidate(tmp_path, 2, first)
@@ -230,7 +230,7 @@ def test_the_commands_list_the_promotions_and_copy_the_current_model(
 
 
 def test_a_model_of_the_same_training_is_replaced_only_when_told(on_disk: Registry, tmp_path: Path) -> None:
-    """A training that is done again, on another processor say, comes to other weights."""
+    """A training that is repeated, for example on another processor, gives other weights."""
     (first,) = promoted(on_disk, tmp_path, 1)
     (one,) = on_disk.history()
     on_disk.fetch(one, tmp_path / "copy")

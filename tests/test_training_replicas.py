@@ -20,7 +20,7 @@ Weights = dict[str, npt.NDArray[Any]]
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Weights:
-    """What tests/weights_on_replicas.py leaves, of sixteen showers."""
+    """The output of tests/weights_on_replicas.py for sixteen showers."""
     place = tmp_path_factory.mktemp("weights")
     make_dataset(place / "ds", make_file(place / "a.h5", events=16), split_files=["train=*"])
     program = Path(__file__).with_name("weights_on_replicas.py")
@@ -40,7 +40,7 @@ def _of(found: Weights, model: str, run: str) -> list[npt.NDArray[Any]]:
     ("model", "constant"), [("Frozen", {0, 1, 2, 3, 4, 5}), ("Spectral", set()), ("Unreached", set())]
 )
 def test_two_replicas_have_the_weights_of_one(found: Weights, model: str, constant: set[int], run: str) -> None:
-    """Whoever compiles the step: a teacher, spectral normalisation, and phases that leave weights without gradient."""
+    """For any compiler: a teacher, spectral normalisation, and phases that leave weights without gradient."""
     weights = list(zip(_of(found, model, "before"), _of(found, model, "one"), _of(found, model, run), strict=True))
     assert len(weights) > len(constant)
     for number, (before, (one,), (first, second)) in enumerate(weights):
@@ -55,7 +55,7 @@ def test_two_replicas_have_the_weights_of_one(found: Weights, model: str, consta
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ["two", "xla"])
 def test_an_overflow_leaves_its_phase_out_on_two_replicas(found: Weights, run: str) -> None:
-    """One update of two, from gradients in float16."""
+    """One of two updates is done, from gradients in float16."""
     of_all = (_of(found, "Overflowing", name) for name in ("before", "one", run))
     for before, (one,), (first, second) in zip(*of_all, strict=True):
         np.testing.assert_array_equal(first, second)
@@ -67,7 +67,7 @@ def test_an_overflow_leaves_its_phase_out_on_two_replicas(found: Weights, run: s
 @pytest.mark.slow
 @pytest.mark.parametrize("run", ["two", "xla"])
 def test_statistics_of_two_replicas_are_the_mean_of_theirs(found: Weights, run: str) -> None:
-    """By hand: each has its own showers, twice, since there are two phases, at a momentum of 0.9."""
+    """By hand: each replica has its own showers, twice, since there are two phases, at a momentum of 0.9."""
     cells = found[f"Normalised/{run}/cells"].astype(np.float64)
     assert cells.shape == (2, 8, 17, 17, 5)
     assert (cells[0] != cells[1]).any()
@@ -80,7 +80,7 @@ def test_statistics_of_two_replicas_are_the_mean_of_theirs(found: Weights, run: 
 
 
 def test_what_replicas_have_the_mean_of() -> None:
-    """The numbers that a forward pass changes, and neither frozen weights nor the state of a random generator."""
+    """It is of numbers that a forward pass changes, not of frozen weights or a random generator's state."""
     cells = keras.Input((3,))
     normalisation = keras.layers.BatchNormalization()
     spectral = keras.layers.SpectralNormalization(keras.layers.Dense(2))

@@ -1,4 +1,4 @@
-"""What is trained, from which weights, and what is left alone; training itself is played, the rest is real."""
+"""What is trained, from which weights, and what is not trained again. Only the training itself is simulated."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CONFIGS["mine"] = MyConfig(model="mine", batch=8, epochs=1, learning_rate=0.1)
 
 
 class Site:
-    """A dataset, the folder of a run, a registry; and trainings that leave weights without having learned any."""
+    """A dataset, the folder of a run, a registry, and simulated trainings, which write weights without learning."""
 
     def __init__(self, place: Path) -> None:
         self.place, self.registry = place, Registry(place / "registry")
@@ -94,7 +94,7 @@ class Site:
         return card
 
     def promote(self) -> None:
-        """The run's model, by a verdict that accepts it beside its incumbent."""
+        """Promote the run's model, by a verdict that accepts it beside its incumbent."""
         run = self.place / "run"
         write_showers(run / "generated.h5", read_card(run / "model").fingerprint())
         (run / "incumbent.h5").unlink(missing_ok=True)
@@ -106,7 +106,7 @@ class Site:
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A place with the dataset."""
+    """A site with the dataset."""
     place = tmp_path_factory.mktemp("site")
     Site(place).dataset()
     return place
@@ -120,14 +120,14 @@ def site(template: Path, tmp_path: Path) -> Site:
 
 @pytest.fixture
 def in_use(site: Site) -> Site:
-    """The place with a model in use."""
+    """The site with a model in use."""
     site.retrain()
     site.promote()
     return site
 
 
 def test_a_registry_whose_model_another_file_states_is_refused(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is trained. The registry keeps the file, and its code runs only where it was given."""
+    """It is refused before any training. The registry keeps the file, whose code runs only if a user gives it."""
     before, now = (ModelFile("mine.py", MODEL_FILE + remark).run()["mine"] for remark in ("# before", "# now"))
     site.retrain(before)
     site.promote()
@@ -165,7 +165,7 @@ def test_the_last_attempt_is_not_made_again_and_what_is_new_begins_with_the_weig
 
 
 def test_the_current_model_is_taken_where_it_is_what_is_asked_for(in_use: Site) -> None:
-    """Also in place of a later attempt in the run's folder, or in a folder that is new."""
+    """Also in place of a later attempt in the run's folder, and in a new folder."""
     first = read_card(in_use.place / "run/model")
     in_use.retrain(replace(CONFIG, seed=2))
     assert in_use.retrain() == first
@@ -182,7 +182,7 @@ def test_weights_of_other_networks_are_not_begun_with(in_use: Site, capsys: pyte
 
 @pytest.mark.parametrize("origin", [FROM_INCUMBENT, ANEW])
 def test_a_model_in_use_that_has_learnt_the_events_that_judge_is_refused(in_use: Site, origin: str) -> None:
-    """It would be judged by them beside the new one, whatever that begins with."""
+    """It would be judged by these events beside the new model, whatever weights the new model begins with."""
     in_use.dataset(2, selection=Selection(rule=SplitRule.parse(["test=0.h5"])))
     told = r"--registry \S+: its current model: was trained on \d+ of the 40 test events, which then cannot judge"
     with pytest.raises(InputError, match=told):
@@ -261,7 +261,7 @@ def test_a_damaged_model_is_made_again(site: Site) -> None:
 
 
 def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The launch is played: its workers train here, or see another file system. They are told addresses."""
+    """The launch is simulated: its workers train here, or see another file system. They are given addresses."""
     job: dict[str, Any] = {"nodes": 2.0, "image": "i:1", "resources": {"cpu": "1"}, "runtime": "r", "deadline_s": 60.0}
     dataset, model, rival = site.place / "ds", site.place / "model", site.place / "rival"
     site.fit(dataset, rival, CONFIG, None)

@@ -1,4 +1,4 @@
-"""What a person changes in a registry: the model in use, and the grade that the next one is judged by."""
+"""What a user changes in a registry: the model in use, and the grade by which the next model is judged."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(registry: R
 
 
 def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(registry: Registry, tmp_path: Path) -> None:
-    """The second model is promoted twice under one verdict, both times against the first; the third is in between."""
+    """The second model is promoted twice under one verdict, both times against the first; a third one in between."""
     _, second, third = promoted(registry, tmp_path, 3)
     registry.promote(write_verdict(candidate(tmp_path / "again", 1, third).judgement, request="another day"))
     registry.promote(second)

@@ -1,4 +1,4 @@
-"""Training on several hosts, against a real API server, under the role in deploy/; controllers are played."""
+"""Training on several hosts, against a real API server, under the role in deploy/. Controllers are simulated."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Launcher:
         return self.log.read_text()
 
     def end(self, code: int) -> str:
-        """All that it said, once it has ended with this exit code."""
+        """Everything that the launcher printed, after it has ended with this exit code."""
         assert self.process.wait(PATIENCE_S) == code, self.said()
         return self.said()
 
@@ -84,7 +84,7 @@ class Launcher:
 
 @dataclass
 class Place:
-    """A namespace with what deploy/ puts there, and launchers in it that have no other rights."""
+    """A namespace with the manifests of deploy/, and launchers in it that have no other rights."""
 
     api: KubernetesApi
     trainer: PlayedTrainer
@@ -107,14 +107,14 @@ class Place:
         return self.launchers[-1]
 
     def pod(self, name: str) -> tuple[str, Sequence[str]]:
-        """The uid of a new pod, and what starts a launcher in it: the environment that Kubeflow Pipelines gives it."""
+        """The uid of a new pod, and the prefix that starts a launcher with the environment of Kubeflow Pipelines."""
         container = {"name": "main", "image": "step:1"}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
         uid = self.api.call("POST", f"/api/v1/namespaces/{self.trainer.namespace}/pods", pod)["metadata"]["uid"]
         return uid, ["env", f"KFP_POD_NAME={name}", f"KFP_POD_UID={uid}"]
 
     def file(self, name: str) -> Path:
-        """What workers and test tell each other by."""
+        """A file by which workers and test exchange messages."""
         return self.folder / name
 
 
@@ -204,7 +204,7 @@ def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
 
 
 def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Place) -> None:
-    """So that Kubernetes deletes it when the last of them is deleted, where no launcher could."""
+    """So Kubernetes deletes the job when the last of these pods is deleted, if no launcher can do so."""
     uids, launchers = {}, []
     for name in ("first", "second", "second"):  # a container that is started again is in the same pod
         if name not in uids:
@@ -220,7 +220,7 @@ def test_a_job_belongs_to_the_pods_of_all_launchers_that_followed_it(place: Plac
 
 
 def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that the job gets after it was read: it is to be read again."""
+    """The job gets an owner after it was read: it must be read again."""
     first = place.launch(wrapper=place.pod("a")[1])
     job = place.trainer.wait_for_job()
     first.kill()

@@ -1,4 +1,4 @@
-"""The parts of the launcher that need no cluster: names, the request, which worker's end tells most."""
+"""The parts of the launcher that need no cluster: names, the request, and which worker's end is reported."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_launch_of_nothing_is_refused_before_the_cluster_is_asked(wrong: dict[
 
 
 def _worker(index: int, code: int | None = None, reason: str = "Error", message: str = "", uid: str = "p") -> V1Pod:
-    """The pod of a worker, with another container beside it that ended well; without a `code` it still runs."""
+    """The pod of a worker, with another container that ended well. Without a `code` the worker still runs."""
     end = V1ContainerStateTerminated(exit_code=code, reason=reason, message=message) if code is not None else None
     sidecar = _container("sidecar", terminated=V1ContainerStateTerminated(exit_code=0))
     annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
@@ -132,7 +132,7 @@ def _worker(index: int, code: int | None = None, reason: str = "Error", message:
 def test_a_line_of_a_log_is_printed_once_wherever_two_looks_overlap(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By a clock of its own: each look asks for all that was written since the last that was answered, and more."""
+    """With a clock of the test: each request asks for all lines since the last answered request, and some before."""
     looks: list[tuple[float, list[str] | None, list[str]]] = [
         (100.0, ["1 a", "2 b"], ["a", "b"]), (112.7, ["1 a", "2 b", "3 b", "4 d"], ["b", "d"]), (120.0, None, []),
         (130.0, ["4 d"], []), (135.0, ["4 d", "5 e e", "6"], ["e e", ""]),
@@ -183,7 +183,7 @@ def test_a_job_fails_by_the_worker_that_caused_it(
 
 
 class _Kept:
-    """The TrainJob that is there, and what is done about it."""
+    """The TrainJob that exists, and what is done with it."""
 
     namespace = "team"
 
@@ -262,7 +262,7 @@ def test_a_job_that_is_deleted_or_replaced_is_told_of(now: dict[str, Any] | None
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
 def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """The state of its workers is told as it changes, in their order; the log is that of the first."""
+    """Changes of its workers' states are printed, in the order of workers; the log is that of the first worker."""
     looks = [_job(("Failed", "False"), uid="1"), _job(uid="1"), _job((end, "True"), uid="1")]
     teams = [[_worker(1), _worker(0)]] * 2 + [[_worker(1, code=0), _worker(0, code=0)]]
     for pod in teams[-1]:
@@ -288,7 +288,7 @@ _REFUSED = "TrainJobResourcesCreationFailed", 'webhook "v" denied:\n  invalid na
 def _look_at_start(
     monkeypatch: pytest.MonkeyPatch, *warnings: tuple[str, str, str], after_s: float, pods: tuple[V1Pod, ...] = ()
 ) -> None:
-    """Three looks at a job that is to have pods within five minutes: two at once, one so long after."""
+    """Three looks at a job that must have pods within five minutes: two at once, and one after so much time."""
     now, looks = [50.0], iter((0.0, after_s, None))
     monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: now[0]))
 
@@ -309,7 +309,7 @@ def _look_at_start(
 def test_a_job_whose_jobset_is_refused_ends_with_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Once it is late; until then it may be a conflict that passes, and so it may where there are pods."""
+    """It ends when the job is late. Before, or if there are pods, the refusal may be a conflict that passes."""
     why = 'TrainJobResourcesCreationFailed: webhook "v" denied: invalid name'
     with pytest.raises(InputError) as error:
         _look_at_start(monkeypatch, ("TrainJob", *_REFUSED), after_s=300.0)
@@ -360,7 +360,7 @@ def test_a_pause_ends_at_the_next_look_a_signal_or_the_deadline(
 
 
 def _refused(status: int, message: str = "no", kind: str = "Status") -> ApiException:
-    """An answer of the API server; without a `kind` one of something else, which has no Status."""
+    """An error answer of the API server; without a `kind`, the answer of another program, which has no Status."""
     error = ApiException(status=status, reason="R")
     error.body = json.dumps({"kind": kind, "message": message}) if kind else "page not found"
     return error
@@ -368,7 +368,7 @@ def _refused(status: int, message: str = "no", kind: str = "Status") -> ApiExcep
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """An API server whose routes a test sets, and a clock that a pause moves by a minute."""
+    """An API server whose routes a test sets, and a clock that each pause moves by a minute."""
     played = SimpleNamespace(core=SimpleNamespace(), objects=SimpleNamespace(), now=0.0, pauses=0)
     server = Kubernetes("https://server", "team", played.core, played.objects)
     monkeypatch.setattr("calopipe.kubernetes.connect", lambda **_: server)

@@ -1,4 +1,4 @@
-"""Warm starts: losses stay where they were, other ranges begin anew, and no event judges a model that has seen it."""
+"""Warm starts: losses do not rise, other ranges begin anew, and no event judges a model that was trained on it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _judge(evaluator: Evaluator, dataset: Path) -> Callable[[Engine], dict[str, npt.NDArray[np.float64]]]:
-    """What gives the losses of each validation shower, (N,), of an engine's model."""
+    """A function that returns the losses of each validation shower, (N,), of an engine's model."""
     decode = evaluator.model.decode_judged
     (batch,) = ordered_batches(dataset, read_manifest(dataset), "validation", batch=_WATCHED, decode=decode)
     evaluate = tf.function(lambda: evaluator.model.evaluate(batch, Draws.of(1))[0], autograph=False)
@@ -66,7 +66,7 @@ def _judge(evaluator: Evaluator, dataset: Path) -> Callable[[Engine], dict[str, 
 def test_the_first_hundred_steps_leave_the_losses_where_they_were(
     dataset: Path, tmp_path: Path, config: FitConfig, steps: int
 ) -> None:
-    """Up to twice the standard error of their mean over the showers."""
+    """They stay within twice the standard error of their mean over the showers."""
     evaluator = evaluator_of(config, dataset)
     incumbent = engine_of(replace(config, steps=steps), dataset)
     incumbent.run(iter(incumbent.batches()), steps)
@@ -113,7 +113,7 @@ _RANGE = {"energy_gev": (100.0, 200.0), "theta_rad": (1.1, 2.0)}
     ],
 )
 def test_which_ranges_go_on(changed: dict[str, Any], differs: str) -> None:
-    """A tenth of the range, in log E and in the cosine, may be added at either end."""
+    """A new range may add a tenth of the old range, in log E and in the cosine, at either end."""
     reason = named_config("fast").begins_anew(_RANGE, _RANGE | changed)
     assert (differs in reason) if differs else not reason
     assert not named_config("3dgan").begins_anew(_RANGE, _RANGE | changed)  # it has no constants of its showers
@@ -146,13 +146,13 @@ def test_a_training_that_is_told_to_begin_with_weights_of_another_range_is_refus
 
 
 def _seen(path: Path) -> set[int]:
-    """What a model that is trained on `path` sees, by reading that."""
+    """The events that a model sees if it is trained on `path`, by reading the file."""
     chosen = [open_showers(path).chosen(Selection(split)) for split in ("train", "validation")]
     return {int(digest) for mask, digests in chosen for digest in digests[mask]}
 
 
 def _fit(output: Path, *paths: Path, warm_start: Path, split_files: tuple[str, ...] = ()) -> Card:
-    """A training of one step, which changes next to nothing, on the dataset of these files."""
+    """A training of one step, which hardly changes the weights, on the dataset of these files."""
     dataset = output.with_name(f"{output.name}-ds")
     make_dataset(dataset, *paths, split_files=split_files)
     fit_layers(dataset, output, "--steps", "1", "--warm-start", str(warm_start), "--learning-rate", "1e-9")
@@ -166,7 +166,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(trained: Path, tmp_path: Path) -> Path:
-    """The showers that the model was trained on, in another order, precision and compression, beside twenty others."""
+    """The showers that the model was trained on, in another order, precision and compression, with twenty others."""
     order = np.random.default_rng(0).permutation(120)
     own, others = make_showers(events=100), make_showers(events=20, seed=7)
     mixed = type(own)(*(np.concatenate([getattr(each, name) for each in (own, others)])[order] for name in own.arrays))

@@ -1,4 +1,4 @@
-"""How a training is watched: what TensorBoard and the progress bar show, the guards, the trace of its steps."""
+"""How a training is observed: TensorBoard, the progress bar, the guards, the trace of its steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from training.run.loop import Guards
 
 
 def _shown(board: Path) -> dict[str, tuple[int, Any]]:
-    """The one step and value of each tag of a run of TensorBoard."""
+    """The only step and value of each tag in a run of TensorBoard."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     run = EventAccumulator(str(board))
@@ -33,7 +33,7 @@ def _shown(board: Path) -> dict[str, tuple[int, Any]]:
 
 
 def test_a_loss_has_one_name_in_training_and_validation(tmp_path: Path) -> None:
-    """So that TensorBoard lays the two curves over each other; in training several phases may have it."""
+    """So TensorBoard shows the two curves in one plot. In training several phases may have the same loss."""
     history = History(tmp_path, 0)
     history.add({"step": 3, "train": {"a": {"total": 1.0, "hits": 2.0}, "b": {"total": 3.0}}, "seconds": 9.0})
     history.amend({"validation": {"total": 4.0, "hits": 5.0}, "found": {"value": 6.0}, "evaluations_begun": None})
@@ -45,7 +45,7 @@ def test_a_loss_has_one_name_in_training_and_validation(tmp_path: Path) -> None:
 
 
 def test_the_bar_counts_showers_and_names_the_losses_of_the_last_phase(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first step's at once, however soon it ends; then each second at most."""
+    """The first step is shown at once, however soon it ends; later steps at most once a second."""
     clock, made = [0.0], Mock()
     monkeypatch.setattr(module, "progress_bar", made)
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
@@ -84,7 +84,7 @@ Table = dict[str, dict[str, float]]
 
 
 def _table(**changed: float) -> Table:
-    """The losses of a healthy training, but for what is `changed`."""
+    """The losses of a healthy training, except for those that are `changed`."""
     loss = {"real": 0.4, "fake": 0.5, "fooled": 1.2, "ecal": 30.0, "spread": 0.0, "total": 1.0} | changed
     generator = {"total": loss["total"], "generation": loss["fooled"], "ecal": loss["ecal"]}
     answers = {"total": 1.0, "spread": loss["spread"]}
@@ -158,7 +158,7 @@ def test_a_training_that_only_looks_ill_goes_on(table: Table) -> None:
 
 
 def test_steps_are_traced_and_undone(dataset: Path, tmp_path: Path) -> None:
-    """TensorFlow's file is there, and training is as if the steps had not been done."""
+    """TensorFlow's file is there, and the training continues as if the steps had not been done."""
     engine = engine_of(tiny(batch=4), dataset, compiled=False)
     engine.run(iter(engine.batches()), 1)
     before = engine.state()

@@ -75,7 +75,7 @@ def test_hosts_and_index_go_together(hosts: list[str], index: int, said: str) ->
 
 
 def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an indexed pod the index is the pod's."""
+    """In an indexed pod, the index is that of the pod."""
     monkeypatch.setenv("TF_CONFIG", "not even JSON")
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
     assert Cluster.here([_A, _B], None) == Cluster((_A, _B), 1)

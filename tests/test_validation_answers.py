@@ -56,7 +56,7 @@ def test_many_estimates_pass_when_all_do_and_show_the_worst() -> None:
 
 
 def test_the_level_is_shared_among_the_criteria() -> None:
-    """One that is outside by three standard errors fails alone, not as one of fifty, of which some are so by chance."""
+    """A criterion outside by three standard errors fails alone, but not as one of fifty: some are so by chance."""
     bad, good = Estimate(1.16, 0.02, 100_000), Estimate(1.0, 0.01, 100_000)
     assert answered(bad).verdict == "fail"
     first, *others = judge_all([measurement(bad), *[measurement(good)] * 49])
@@ -78,7 +78,7 @@ def test_the_number_of_events_that_would_decide_does() -> None:
 
 
 def test_the_number_of_events_decides_all_estimates_or_one_that_is_outside() -> None:
-    """Passing needs the last of them to be inside, failing the first to be outside."""
+    """To pass, the last of the estimates must be inside; to fail, the first must be outside."""
     alone = [
         [answered(Estimate(value, error, 1_000), criteria=10 * 2).events_needed or 0 for error in (0.05, 0.08)]
         for value in (1.05, 1.15)
@@ -91,7 +91,7 @@ def test_the_number_of_events_decides_all_estimates_or_one_that_is_outside() -> 
 
 
 def test_one_side_counts_and_how_far_out_is_signed_and_heeds_no_value_that_is_none() -> None:
-    """In tolerances of 0.1: the far side of a one-sided criterion is not out at all."""
+    """In units of the tolerance of 0.1. The other side of a one-sided criterion is never outside."""
     low, none = Estimate(0.5, 0.01, 1_000), Estimate(math.nan, math.nan, 1_000)
     for side, excess, answer in ((0, 5.0, "fail"), (1, -5.0, "pass"), (-1, 5.0, "fail")):
         assert answered(low, side=side).verdict == answer

@@ -1,4 +1,4 @@
-"""Observables of cells in rings and of layers that differ: against loops over cells, and against layers alike."""
+"""Observables of cells in rings and of layers that differ, against loops over cells, and against alike layers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def random_cells(geometry: Geometry, events: int = 4) -> FloatArray:
 
 
 def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float, float, int, float]]:
-    """x, y, radius of a full ring, layer and energy of each cell that holds any, by the layers' own description."""
+    """x, y, radius of a full ring, layer and energy of each cell with energy, by the description of the layers."""
     found = []
     for (i, j, number), value in np.ndenumerate(shower):
         layer = geometry.every_layer[number]
@@ -143,7 +143,7 @@ def test_every_cell_is_shared_out_once_and_blocks_are_not_many(geometry: Geometr
 
 
 def test_edges_are_those_that_cells_have() -> None:
-    """Half cells, or radii, at least a typical cell and a tenth of the inner one apart, with both ends kept."""
+    """Half cells; or radii that are at least a typical cell, and a tenth of the inner radius, apart, with both ends."""
     assert radial_edges_mm(SMALL_GEOMETRY).tolist() == pytest.approx([7.65 * k for k in range(31)])
     kept = [*range(12), 13, 15, 18]  # of 19 radii: the eleventh is ten cells out
     assert radial_edges_mm(known()["calochallenge-3"]) / 2.325 == pytest.approx(kept)
@@ -249,7 +249,7 @@ def test_energy_where_there_is_no_cell_is_an_error() -> None:
 
 
 def test_pictures_show_each_cell_at_its_place() -> None:
-    """One cell of rings: the view from the front is bright where the cell is, and holds its energy up to the raster."""
+    """One cell of rings: the front view is bright at the place of the cell, and holds its energy up to the raster."""
     geometry = replace(known()["calochallenge-2"], file_unit_gev=0.5)
     cells = np.zeros((1, *geometry.shape), np.float32)
     cells[0, 9, 5, 30] = 14.0  # 7 GeV at an angle of pi/8 + pi/16, radius of 23.25 to 27.9 mm
@@ -291,7 +291,7 @@ def test_a_picture_is_of_a_shower_that_is_not_empty(geometry: Geometry) -> None:
 
 @pytest.mark.parametrize("energy_gev", [(20.0, 20.0), (1.0, 100.0)])
 def test_what_varies_by_rounding_alone_correlates_with_nothing(energy_gev: tuple[float, float]) -> None:
-    """R90 where a layer has one cell: the same number but for the last bit, which the visible energy decides."""
+    """For example R90 if a layer has one cell: it is constant except for the last bit, which follows the energy."""
     some = observed(make_showers(events=200))
     scalars, place = some.scalars.copy(), list(SCALARS).index("r90_mm")
     scalars[:, place] = 4.5 * np.where(scalars[:, 0] > np.median(scalars[:, 0]), 1.0, 1 - 2e-16)

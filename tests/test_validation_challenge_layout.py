@@ -32,7 +32,7 @@ def table(made: Showers, cells: FloatArray) -> Observables:
 
 
 def judged(cells: FloatArray, grade: str = "gan") -> dict[str, Criterion]:
-    """Showers of seed 2 with these cells against those of seed 1."""
+    """The verdict on showers of seed 2 with these cells, against showers of seed 1."""
     mine, theirs = table(showers(1), showers(1).cells), table(showers(2), cells)
     return criteria_of(mine, theirs, grade=grade, geometry=RING_GEOMETRY)
 
@@ -42,14 +42,14 @@ def scaled_layer(cells: FloatArray) -> FloatArray:
 
 
 def farther_out(cells: FloatArray) -> FloatArray:
-    """A ring farther, where the layer has one."""
+    """Energy one ring farther out, if the layer has such a ring."""
     moved = np.zeros_like(cells)
     moved[:, :, 1:5, 1:5] = cells[:, :, :4, 1:5]
     return moved
 
 
 def test_independent_showers_turned_about_the_axis_are_not_rejected() -> None:
-    """Nor therefore by the grade `gan`, whose tolerances are all wider."""
+    """So the grade `gan` does not reject them either, as all its tolerances are wider."""
     rng = np.random.default_rng(0)
     cells = showers(2).cells.copy()
     for shower in cells:

@@ -19,7 +19,7 @@ TOLERANCE = 0.1
 
 
 def measurements(reference: np.ndarray, candidate: np.ndarray, seed: int = 0) -> list[Measurement]:
-    """One criterion a column: the difference of its means."""
+    """One criterion for each column: the difference of its means."""
     estimates = drawn(reference, candidate, seed=seed).estimate(difference_of_means("f"))
     return [measurement(estimate, name=name, target=0.0) for name, estimate in zip("abc", estimates, strict=True)]
 
@@ -63,7 +63,7 @@ def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(exces
 
 
 def _estimate(value: float, error: float = 0.0, null: tuple[float, float] | None = None) -> Estimate:
-    """In units of the tolerance, whose resamples scatter by twice the error."""
+    """An estimate in units of the tolerance, whose resamples scatter by twice the error."""
     value, error = value * TOLERANCE, error * TOLERANCE
     return Estimate(value, error, 500, null, replicates=value + 2 * error * np.array([-1.0, 0.0, 1.0]))
 
@@ -116,7 +116,7 @@ def test_hard_failures_come_first() -> None:
 
 @pytest.mark.parametrize("incumbent_events", [300, 1_200])
 def test_equally_good_candidates_are_told_apart_as_seldom_as_the_level_says(incumbent_events: int) -> None:
-    """Also where one set is four times the other, which a plain distance from the target would favour."""
+    """Also if one set is four times as large: a plain distance from the target would favour the larger set."""
     rng = np.random.default_rng(3)
     told = 0
     for trial in range(60):

@@ -94,7 +94,7 @@ def test_a_planted_fault_is_rejected_by_the_criterion_that_names_it(fault: fault
 def test_a_fault_in_real_showers_is_rejected_by_its_criterion_and_few_others(
     fault: faults.Planted, criterion: str, worst: str, others: tuple[str, ...]
 ) -> None:
-    """Not by a separation power of the cells' energies or of a profile, which hardly see these."""
+    """Separation powers of cell energies and of profiles do not reject it, as they are hardly sensitive to it."""
     candidate = observed(fault(geant4(1), np.random.default_rng(1)), REFERENCE_GEOMETRY)
     found = criteria_of(sample()[:500], candidate, grade="precision")
     assert (found[criterion].verdict, found[criterion].worst) == ("fail", worst)
@@ -137,7 +137,7 @@ def test_a_beam_of_one_energy_and_angle_can_be_compared() -> None:
 
 
 def test_the_document_and_the_report(tmp_path: Path) -> None:
-    """One run, all that it leaves: paired, and the second time nothing is done."""
+    """The whole output of one paired run. The second time nothing is done."""
     reference = make_file(tmp_path / "mc.h5", events=60)
     labels = make_showers(events=60)
     cells = make_showers(events=180, seed=9).cells

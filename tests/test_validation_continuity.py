@@ -1,4 +1,4 @@
-"""Whether a core goes on from layer to layer: against loops over cells, in layers that differ, on a planted fault."""
+"""Whether a core continues from layer to layer: against loops over cells, in layers that differ, on a planted fault."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_continuity_agrees_with_loops(geometry: Geometry) -> None:
 
 
 def test_limiting_cases() -> None:
-    """The same layer again and again; hits that are never behind each other; a single layer; none."""
+    """Equal layers; hits that are never behind each other; a single layer; no layer."""
     cells = np.zeros((4, *SMALL_GEOMETRY.shape), np.float32)
     cells[0] = np.random.default_rng(0).random(SMALL_GEOMETRY.shape[:2])[..., None]
     for layer in range(SMALL_GEOMETRY.shape[2]):
@@ -74,7 +74,7 @@ def test_limiting_cases() -> None:
 
 
 def test_layers_of_other_showers_are_found() -> None:
-    """Independent showers are not: see `test_halves_of_the_same_monte_carlo_are_never_rejected`."""
+    """Independent showers are not rejected: see `test_halves_of_the_same_monte_carlo_are_never_rejected`."""
     sound, mixed = geant4(0), layers_of_others(geant4(1), None)
     found = failed(criteria_of(*(observed(each, REFERENCE_GEOMETRY) for each in (sound, mixed))))
     assert {"Hottest cell kept to the next layer", "Overlap of neighbouring layers"} <= found

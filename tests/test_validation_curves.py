@@ -1,4 +1,4 @@
-"""The plots of the report: curves against NumPy, and pictures that can be drawn of anything."""
+"""The plots of the report: curves against NumPy; pictures can be drawn of any showers."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def test_all_that_is_drawn_is_given_what_belongs_to_it(monkeypatch: pytest.Monke
 
 
 def test_anything_can_be_drawn() -> None:
-    """Two showers of one energy and angle, the candidate's alike: hardly a bin has a point, and none has an error."""
+    """Two showers of one energy and angle; the candidate's are equal: few bins have a point, and none has an error."""
     mine = replace(MINE[:2], energy_gev=np.full(2, 100.0), theta_rad=np.full(2, 1.5))
     alike = mine[np.zeros(2, dtype=int)]
     found = summarise(mine, alike, SMALL_GEOMETRY)

@@ -36,7 +36,7 @@ def log_uniform(events: int, low: float = 1.0, high: float = 100.0, seed: int = 
 def toys(
     energy: Array, *, a: float, b: float, c: float, scale: float = 1.0, seed: int = 1, tails: bool = False
 ) -> Observables:
-    """Showers of a response that falls with E and spreads by the law of calorimeters."""
+    """Showers whose response falls with E, and spreads by the law of calorimeters."""
     base = observed(make_ring_showers(events=1), RING_GEOMETRY)
     table = base[np.zeros(len(energy), dtype=int)]
     sigma = np.sqrt(a**2 / energy + (b / energy) ** 2 + c**2)
@@ -75,7 +75,7 @@ def test_a_beam_of_100_to_200_gev_keeps_its_bins_and_one_of_decades_has_bins_equ
 
 
 def test_a_grade_of_half_the_tolerance_needs_four_times_the_showers_in_a_bin_of_energy() -> None:
-    """So that with more showers Monte Carlo is not less likely to be accepted."""
+    """So more showers do not make it less likely that Monte Carlo is accepted."""
     gan = load_grade("gan")
     assert [events_per_energy_bin(load_grade(name)) for name in ("gan", "precision")] == [7_000, 28_000]
     for correlation, events in ((0.01, 700_000), (0.2, 7_000), (math.inf, 7_000)):
@@ -117,7 +117,7 @@ def test_a_bin_of_fifty_showers_has_a_width() -> None:
 
 
 def test_the_errors_of_widths_are_those_of_the_average_kurtosis_over_all_showers() -> None:
-    """100 showers of two values, whose 1 counts as 1.1; 300 of three values, of 3; 100 of one value are left out."""
+    """100 showers of two values (kurtosis 1, counts as 1.1), 300 of three values (3); 100 of one value are left out."""
     energy = np.repeat([1.0, 3.0, 9.0], [100, 300, 100])
     table = toys(energy, a=0.1, b=0.0, c=0.0)
     table.column("response")[:] = 5 + np.concatenate(
@@ -129,8 +129,8 @@ def test_the_errors_of_widths_are_those_of_the_average_kurtosis_over_all_showers
 
 
 def test_a_bin_that_is_full_does_not_count_for_the_thin_one_after_it() -> None:
-    """Of four bins of half a decade the second holds 2 % of the showers, and is joined to the third; so is the last,
-    where it holds less than 0.8 of 7,000.
+    """The second of four bins of half a decade holds 2 % of the showers, and is joined to the third. The last bin is
+    joined, too, if it holds less than 0.8 of 7,000.
     """
     for held, joined in (((600, 20, 180, 200), ["5 to 20 GeV", "100 GeV"]), ((600, 20, 190, 190), ["5 to 100 GeV"])):
         energy = np.repeat([1.0, 5.0, 20.0, 100.0], held)
@@ -209,7 +209,7 @@ def test_pulls_have_no_energy_left_and_what_does_not_vary_has_none() -> None:
 
 
 def test_a_response_over_decades_spreads_by_the_typical_relative_width() -> None:
-    """The geometric mean, a over the root of 10 GeV; of the reference, and about the mean of the set itself."""
+    """The geometric mean of the reference's width, a over the root of 10 GeV, about the mean of the set itself."""
     energy = log_uniform(20_000)
     reference, candidate = (toys(energy, a=a, b=0.0, c=0.0, scale=scale) for a, scale in ((0.1, 2.0), (0.2, 3.0)))
     for own, width in ((reference, 0.1), (candidate, 0.2)):
@@ -233,7 +233,7 @@ def test_the_fit_finds_the_terms_that_toys_were_made_with(a: float, b: float, c:
 
 @pytest.mark.parametrize("tails", [False, True])
 def test_errors_of_the_terms_are_their_scatter(tails: bool) -> None:
-    """Over 30 samples, also of responses with long tails; so is chi2 a degree of freedom one in the mean."""
+    """Over 30 samples, also for responses with long tails. The mean chi2 for each degree of freedom is one."""
     pulls_of_a, chi2 = [], []
     for seed in range(30):
         energy = log_uniform(4_000, seed=seed)
@@ -249,7 +249,7 @@ def test_errors_of_the_terms_are_their_scatter(tails: bool) -> None:
 
 
 def test_widths_that_scatter_by_more_than_their_errors_make_those_of_the_terms_larger() -> None:
-    """As large as if the errors had been those of the scatter from the first."""
+    """They are as large as if the errors had been as large as the scatter from the beginning."""
     energy = np.geomspace(1, 100, 12)
     width = np.sqrt(0.04 / energy + 0.02**2) * np.exp(0.05 * np.where(np.arange(12) % 2, 1, -1))
     found = [Resolutions(energy, width, np.full(12, error)).fit(9.0) for error in (0.01, 0.04)]
@@ -260,7 +260,7 @@ def test_widths_that_scatter_by_more_than_their_errors_make_those_of_the_terms_l
 
 
 def test_errors_of_widths_on_the_law_are_carried_to_the_terms() -> None:
-    """By the derivatives of the logarithm of the width; a term of zero has the root of its square's error."""
+    """By derivatives of the logarithm of the width. The error of a term of zero is the root of its square's error."""
     energy, error = np.geomspace(1, 100, 12), 0.03
     for a, c in ((0.2, 0.05), (0.2, 0.0)):
         squares = np.stack([0.5 / energy, np.full(12, 0.5)]) * (1 / (a**2 / energy + c**2))
@@ -289,7 +289,7 @@ def test_over_decades_layers_are_compared_by_their_energies_over_the_root_of_e()
 
 
 def test_the_null_of_a_histogram_spreads_by_a_fifth_of_the_tolerance() -> None:
-    """By formula, for the number of bins given and one more."""
+    """By the formula, for the returned number of bins and for one more."""
     for mine, theirs, tolerance in ((1_900, 1_900, 0.01), (4_000, 1_000, 0.01)):
         count = histogram_bins((mine, theirs), tolerance)
         spread = [math.sqrt(2 * bins) * (1 / mine + 1 / theirs) / 4 for bins in (count - 1, count)]

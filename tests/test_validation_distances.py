@@ -82,7 +82,7 @@ def rng(seed: int) -> np.random.Generator:
 
 
 def components(negative: Array, positive: Array) -> tuple[Array, Array]:
-    """DeLong's structural components as the paper defines them, pair by pair."""
+    """DeLong's structural components, as defined in the paper, pair by pair."""
     wins = [[float(p > n) + 0.5 * float(p == n) for p in positive] for n in negative]
     return np.array([np.mean(row) for row in wins]), np.array(
         [np.mean([row[j] for row in wins]) for j in range(len(positive))]

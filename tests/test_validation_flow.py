@@ -78,7 +78,7 @@ def test_planted_faults_are_rejected_a_shift_by_the_errors_of_the_frames_alone(t
 
 
 def test_a_wake_that_decays_only_late_is_rejected_by_its_last_period(tmp_path: Path) -> None:
-    """Its first period, of ten frames, is the solver's: what is judged of that passes."""
+    """Its first period, of ten frames, is the solver's: criteria on the first period pass."""
     verdict = judged(tmp_path, decay=0.2, since=12)
     assert (answers(verdict)["fluctuation"], answers(verdict)["relative_l2"]) == ("fail", "pass")
     values = {each["key"]: each["value"] for each in verdict["criteria"]}
@@ -87,7 +87,7 @@ def test_a_wake_that_decays_only_late_is_rejected_by_its_last_period(tmp_path: P
 
 
 def test_the_limit_is_passed_at_the_step_that_a_drift_gives(tmp_path: Path) -> None:
-    """Of a street that runs 10 % too fast the error at step n is |2 sin(pi n / 100)| of the fluctuation's norm."""
+    """For a street that runs 10 % too fast, the error at step n is |2 sin(pi n / 100)| of the fluctuation's norm."""
     verdict = judged(tmp_path, frequency=1.1)
     shape = np.sin(np.pi * np.arange(25) / 100)
     for each in verdict["simulations"]:
@@ -110,7 +110,7 @@ def test_one_simulation_gives_no_interval(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_the_floor_is_the_other_resolution_from_its_nearest_frame(tmp_path: Path) -> None:
-    """Averaged over cells of half the width the street is the same up to the cells' size, wherever it begins."""
+    """Averaged over cells of half the width, the street is the same up to the size of cells, wherever it begins."""
     fine = street(tmp_path / "fine.h5", finer=2, frames=50, phase=0.2, strength=1.2)
     verdict = judged(tmp_path, "--floor", str(fine))
     floors = {each["key"]: each["floor"]["value"] for each in verdict["criteria"]}
@@ -128,7 +128,7 @@ def test_a_floor_is_a_root_mean_square_and_the_mean_over_simulations_has_its_sta
 
 
 def test_less_divergence_is_no_fault_and_two_simulations_have_an_interval() -> None:
-    """Both of two roll-outs; and where a grade has no tolerance for a criterion, it is not judged."""
+    """Two roll-outs; and a criterion without a tolerance in the grade is not judged."""
     right = {"strouhal": 1.0, "fluctuation": 1.0, "kinetic_energy": 1.0, "spectrum": 0.0, "relative_l2": 0.0}
     rollouts: Any = [
         SimpleNamespace(values=right | {"divergence": value}, to_json=lambda limit: limit) for value in (-5.0, -5.1)
@@ -145,7 +145,7 @@ def test_less_divergence_is_no_fault_and_two_simulations_have_an_interval() -> N
 
 
 def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_path: Path) -> None:
-    """Its frames begin with the roll-out's, and drift as in the test of the limit: over a period, by 10 % of one."""
+    """It begins with the roll-out, and drifts as in the test of the limit: by 10 % of a period in each period."""
     short = street(tmp_path / "short.h5", frames=14, start=8, frequency=1.1)
     verdict = judged(tmp_path, "--floor", str(short))
     (floor,) = verdict["floors"]

@@ -41,7 +41,7 @@ def test_cells_beside_the_solid_do_not_count_as_divergence() -> None:
 
 
 def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
-    """Of what alternates from cell to cell, by Parseval's theorem; an even number of cells has its wavenumber once."""
+    """For alternating cells, by Parseval's theorem; with an even number of cells, the last wavenumber is there once."""
     velocity = np.zeros((16, 3, 2))
     velocity[..., 0] = np.where(np.arange(16) % 2, -1.0, 1.0)[:, None]
     assert measured.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
@@ -49,7 +49,7 @@ def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
 
 @pytest.mark.parametrize("cells", [15, 16])
 def test_a_spectrum_is_the_mean_over_rows_of_what_each_has_beside_its_mean(cells: int) -> None:
-    """Of sines whose energy reaches the last wavenumber of an odd number of cells, which is there twice."""
+    """For sines with energy at the last wavenumber; with an odd number of cells, this wavenumber is there twice."""
     velocity = np.zeros((cells, 3, 2))
     wave = np.sin(2 * np.pi * 6 * np.arange(cells) / cells + 0.2)
     velocity[..., 0] = wave[:, None] * [1.0, 2.0, 3.0] + [5.0, -1.0, 2.0]
@@ -60,7 +60,7 @@ def test_a_spectrum_is_the_mean_over_rows_of_what_each_has_beside_its_mean(cells
 
 
 def test_the_errors_are_those_of_the_fluid_alone() -> None:
-    """Of frames of 5 U whose error is 1 U along y; in the solid they are anything."""
+    """For frames of 5 U with an error of 1 U along y. Values in the solid are arbitrary."""
     fluid = EVERYWHERE.copy()
     fluid[:16] = False
     reference = np.where(fluid[..., None], [3.0, 4.0], 100.0)

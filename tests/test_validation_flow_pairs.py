@@ -25,8 +25,8 @@ from validation.flow.report import _by_step, _spectra, _vorticity
 
 @pytest.mark.parametrize(("frames", "compared"), [(34, 25), (33, 25), (32, 24), (24, 16)])
 def test_frames_are_compared_as_far_as_both_go(tmp_path: Path, frames: int, compared: int) -> None:
-    """A roll-out of 25 from the frame 8 of a simulation that goes on, ends with it, or before; or is stored twice as
-    often.
+    """A roll-out of 25 frames from the frame 8 of a simulation, which is longer, ends with it or ends before; or is
+    stored twice as often.
     """
     rollout = open_flow(street(tmp_path / "rollout.h5", frames=25, start=8))
     reference = open_flow(street(tmp_path / "solver.h5", frames=frames))
@@ -41,7 +41,7 @@ def test_frames_are_compared_as_far_as_both_go(tmp_path: Path, frames: int, comp
 
 
 def test_a_floor_begins_where_it_goes_on_for_as_long_as_the_roll_out(tmp_path: Path) -> None:
-    """The frame 6 of 54, stored twice as often, is the roll-out's first; its 25 frames fit in from the frame 5 on."""
+    """Of 54 frames, stored twice as often, frame 6 is the roll-out's first; 25 frames fit only from frame 5 on."""
     pair = paired(tmp_path)
     often = open_flow(street(tmp_path / "often.h5", frames=54, start=10, interval_d=INTERVAL_D / 2))
     np.testing.assert_array_equal(often.velocity(6, 7), pair.solver()[:1])
@@ -88,7 +88,7 @@ def test_frames_are_stored_at_the_interval_or_a_whole_part_of_it(stored: float, 
 
 
 def test_a_faster_flow_is_measured_by_hand(tmp_path: Path) -> None:
-    """A tenth too fast in the last period and twice as fast before, and anything in the obstacle."""
+    """A flow a tenth too fast in the last period and twice as fast before; values in the obstacle are arbitrary."""
     pair = paired(tmp_path, start=0)
     frames, solid = pair.solver(), pair.reference.solid
     faster = frames * np.where(np.arange(25) < 15, 2, 1.1)[:, None, None, None]
@@ -130,7 +130,7 @@ def test_a_period_may_be_as_long_as_the_roll_out_but_eight_frames_are_needed(tmp
 
 
 def _as_drawn(scale: float = 1.0, frames: int = 3) -> Measured:
-    """Measures of three frames, or of fewer, whose numbers are their places."""
+    """Measurements of at most three frames; each number is the index of its frame."""
     step, turning = np.arange(frames, dtype=np.float64), np.arange(12.0).reshape(4, 3) - 20
     return Measured(
         candidate="rollout.h5", reference="solver.h5", interval_d=0.5, period_d=5.0, strouhal=(0.2, 0.2), values={},
@@ -141,7 +141,7 @@ def _as_drawn(scale: float = 1.0, frames: int = 3) -> Measured:
 
 
 def test_the_pictures_are_of_the_solver_the_roll_out_and_what_is_too_much() -> None:
-    """Vorticity of -20 to -9 by the solver, and of 100 more by the roll-out, on the solver's scale; y is upward."""
+    """The solver's vorticity is -20 to -9, the roll-out's is 100 larger. The scale is the solver's; y is upward."""
     figure = Figure()
     _vorticity(figure, _as_drawn(), height=4.0)
     assert [axis.get_title(loc="left") for axis in figure.axes[:3]] == ["Solver", "Roll-out", "Roll-out minus solver"]
@@ -157,7 +157,7 @@ def test_the_pictures_are_of_the_solver_the_roll_out_and_what_is_too_much() -> N
 
 def test_curves_are_of_each_roll_out_and_the_mean_of_all_as_far_as_the_shortest_goes() -> None:
     def lines(name: str, floors: list[Measured]) -> list[tuple[bool, list[float]]]:
-        """Of each curve whether it is the roll-outs', and its values."""
+        """For each curve, whether it is a roll-out's, and its values."""
         figure = Figure()
         _by_step(figure, name, name, [_as_drawn(), _as_drawn(3.0, frames=2)], floors)
         colours = {"#c8102e": True, "#3f3f3f": False}

@@ -174,7 +174,7 @@ def test_the_command_line_shows_the_worst_criteria_and_requires_a_verdict(
 
 
 def _shower_set(path: Path, energy: Any, phi: Any = None, **more: Any) -> ShowerSet:
-    """Of one shower again and again, at 1.5 rad."""
+    """A set of one repeated shower, at 1.5 rad."""
     labels = np.asarray(energy, np.float32)
     made = make_showers(events=1)[np.zeros(len(labels), int)]
     azimuth = {} if phi is None else {"phi": np.asarray(phi, np.float32)}
@@ -186,7 +186,7 @@ def _shower_set(path: Path, energy: Any, phi: Any = None, **more: Any) -> Shower
 def test_labels_may_lie_beyond_the_reference_by_what_its_number_of_showers_leaves_open(
     tmp_path: Path, low: float
 ) -> None:
-    """A fiftieth of the range and ten over the number of showers, of log E where the beam is wide."""
+    """By the share 1/50 + 10/N of the range for N showers; the range is in log E if the beam is wide."""
     energies = np.geomspace if low < 50 else np.linspace
     span = np.array([low, 200.0])
     axis = np.log(span) if low < 50 else span
@@ -216,7 +216,7 @@ def test_showers_that_were_generated_above_the_same_cut_are_compared(tmp_path: P
 
 
 def test_which_sets_are_read_whole_and_which_by_their_split(tmp_path: Path) -> None:
-    """The reference by the split and the bad events asked for, the training set by its own split, the others whole."""
+    """The reference by the given split and bad events, the training set by its own split, the others whole."""
     names = ("reference", "candidate", "incumbent", "training")
     files = {name: [make_file(tmp_path / f"{name}.h5", events=3, seed=len(name))] for name in names}
     asked = Selection("validation", cut_gev=0.5, bad_event="skip", memory=tmp_path)

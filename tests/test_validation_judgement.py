@@ -37,7 +37,7 @@ def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
 
 
 def judged(reference: Measured, candidate: Measured, *, events: int = 0, per_event: int = 0) -> Judgement:
-    """By bins for so many `events`, or those of the candidate."""
+    """The judgement, in bins for `events` events, or for the number of the candidate's."""
     grade, paired = load_grade("gan"), (per_event, reference.table)
     binning = Binning.of(reference.table, events or len(candidate.table), SMALL_GEOMETRY, grade)
     return Judgement.of(reference, candidate, paired=paired, binning=binning, grade=grade, seed=0)
@@ -77,7 +77,7 @@ def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(caplog: p
 
 
 def test_partners_stay_together_at_the_edge_of_a_bin(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three bins of angle the second begins with an event whose partners' angle is rounded into the first."""
+    """The second of three bins of angle begins with an event; rounding moves its partners' angle into the first bin."""
     monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 20)
     made = make_showers(events=60)
     made.theta_rad[:] = np.linspace(1.1, 1.5, 60)
@@ -99,7 +99,7 @@ def test_a_beam_of_one_energy_and_angle_has_no_partners() -> None:
 def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Up to an energy that is nearer to the next one than a hundredth; of 60 showers two are empty."""
+    """The part ends at an energy that is within a hundredth of the next one. Two of 60 showers are empty."""
     made = make_showers(events=60)
     made.cells[[5, 9]] = 0
     table = measured(made).table
@@ -125,7 +125,7 @@ def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
 
 
 def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
-    """Both are cut alike; and the share of the empty is compared before they are cut."""
+    """Both sets are cut in the same way; the shares of empty showers are compared before."""
 
     def with_empty(seed: int, share: float) -> Measured:
         made = make_showers(events=500, seed=seed)
@@ -139,7 +139,7 @@ def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
 
 
 def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of files in the order of energy as many of each, where there are more than it takes."""
+    """If there are more showers than it takes, it takes equally many of each file; files are in the order of energy."""
     showers = table(2_000)
     showers = showers[np.argsort(showers.energy_gev)]
     all_of_them = similarity._profiles(showers)
@@ -215,7 +215,7 @@ def test_the_metric_is_given_the_profiles_of_either_set_in_each_bin() -> None:
 
 
 def test_a_floor_is_the_scatter_of_sets_of_one_truth_that_are_as_large() -> None:
-    """As large as the standard error; that of many numbers is of the largest, of 45 about two and a half times it."""
+    """As large as the standard error. For many numbers it is that of the largest: for 45, about 2.5 times as large."""
     ratios = {}
     for criterion in (judged.measurement for judged in criteria_of(table(120, 120), table(600, 600)).values()):
         floor = criterion.floor
@@ -232,7 +232,7 @@ def test_a_floor_is_the_scatter_of_sets_of_one_truth_that_are_as_large() -> None
 
 
 def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
-    """With a layer that holds less than a hundredth of the energy, and one that holds none."""
+    """One layer holds less than a hundredth of the energy, and another layer holds none."""
     rows = table(120)
     rows = replace(rows, layers=rows.layers * np.array([1, 1, 1, 1e-3, 0], np.float32))
     grade = load_grade("gan")
@@ -257,9 +257,9 @@ def test_a_set_against_itself_is_at_every_target_that_the_grade_has() -> None:
 @pytest.mark.parametrize("events", [99, 100])
 @pytest.mark.parametrize(("highest", "degree"), [(40.0, 4), (20.0, 2)])
 def test_what_labels_add_to_a_mean_is_taken_out_up_to_its_degree(highest: float, degree: int, events: int) -> None:
-    """All of second degree, and of fourth in log E over a wide beam, where it is fitted to enough showers: every third.
+    """Effects of second degree, and of fourth in log E for a wide beam, if fitted to enough showers: every third one.
 
-    The mean over all stays as it is.
+    The mean over all showers does not change.
     """
     made = make_showers(events=3 * events)
     rows = observed(replace(made, energy_gev=np.geomspace(10, highest, 3 * events)))
@@ -292,7 +292,7 @@ def test_repeated_monte_carlo_is_a_caution() -> None:
 
 @pytest.mark.parametrize(("small", "cautions"), [(25, []), (26, ["Most of Monte Carlo is empty"])])
 def test_showers_too_small_to_be_seen_are_a_caution_if_they_are_most(small: int, cautions: list[str]) -> None:
-    """Cells of a gas, which hold keV: most showers of such a file have no hit, and none of them counts."""
+    """Cells of a gas hold keV: most showers of such a file have no hit, and showers without a hit do not count."""
     showers = make_showers(events=50)
     showers.cells[:small] *= np.float32(1e-6)
     assert cautioned(showers, make_showers(events=50, seed=1)) == cautions

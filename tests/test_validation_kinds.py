@@ -1,4 +1,4 @@
-"""Criteria by kind of particle and by azimuth: a model that confuses the kinds, or the sides, is rejected, though all
+"""Criteria by kind of particle and by azimuth: a model that confuses the kinds, or the sides, is rejected, although all
 showers together are right.
 """
 
@@ -52,7 +52,7 @@ def _criteria(mine: Measured, theirs: Measured) -> list[Criterion]:
 
 
 def _exchanged(showers: Showers) -> Showers:
-    """What a model makes that takes one kind for the other."""
+    """The showers of a model that confuses the two kinds."""
     kinds = showers.more[PARTICLE]
     return replace(showers, more={**showers.more, PARTICLE: np.where(kinds == 11, 211, 11).astype(np.int32)})
 
@@ -81,7 +81,7 @@ def _mean_depth_x0(showers: Showers, kind: int) -> float:
 
 
 def test_exchanged_sides_are_rejected_by_the_angle_to_x(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:
-    """Showers that lean to -phi with the label phi, which have all profiles and angles to y of the right ones."""
+    """Showers with the label phi lean to -phi; all their profiles and angles to y are right."""
     _, mine = reference
     made = make_labelled_showers(events=1500, seed=1)
     turned = replace(made, more={**made.more, PHI: -made.more[PHI]})

@@ -20,7 +20,7 @@ def profiles(showers: Showers) -> Profiles:
 
 
 def by_loops(reference: Showers, candidate: Showers) -> tuple[float, float, float]:
-    """P, E and A of showers that are all in one bin."""
+    """P, E and A of showers in one bin."""
 
     def moments(showers: Showers, axis: int) -> tuple[float, float]:
         firsts, seconds = [], []
@@ -76,7 +76,7 @@ BESIDE = MetricBin(100.0, 1.0, 5.0, 0.25), MetricBin(150.0, 1.0, 5.0, 0.25)
 
 
 def test_the_figure_is_the_mean_of_the_bins_which_hold_their_edges() -> None:
-    """Showers of the same form, one half again as large in the first bin, and by a tenth in the second."""
+    """Showers of the same form; the candidate's are larger by a half in the first bin, by a tenth in the second."""
     energy, flat = [95.0, 105.0, 150.0, 155.0], [[1.0, 1.0]] * 4
     reference = one_cell(energy, flat, flat, [-1.0, -1.0, 2.0, 2.0], theta=1.25)
     more = [[1.5, 1.5], [1.5, 1.5], [1.1, 1.1], [1.1, 1.1]]
@@ -99,7 +99,7 @@ def test_the_figure_is_the_mean_of_the_bins_which_hold_their_edges() -> None:
 
 
 def test_an_error_over_zero_is_one_or_none() -> None:
-    """All energy in the first layer, and a candidate's in the second: the mean place is wrong, its spread is right."""
+    """All energy is in the first layer, the candidate's in the second: the mean place is wrong, the spread right."""
     flat = [[1.0, 1.0]]
     near, far = (one_cell([100.0], flat, [layers], [1.0]) for layers in ([1.0, 0.0], [0.0, 1.0]))
     compared = metric(near, far, bins=BESIDE[:1], least_events=1)

@@ -91,7 +91,7 @@ def test_a_dropped_mode_is_not_covered() -> None:
 
 
 def test_partners_labels_do_not_help_to_cover() -> None:
-    """Each candidate is its own event's copy. Held against the balls of other events it covers as Monte Carlo does."""
+    """Each candidate is a copy of its event. Compared with the balls of other events, it covers like Monte Carlo."""
     reference = rng(9).normal(size=(1_000, 4))
     found = coverage(reference, np.repeat(reference, 2, axis=0), per_event=2, rng=rng(10))
     assert (found.coverage.value, found.coverage.standard_error) == (1, 0)
@@ -123,7 +123,7 @@ def test_features_that_say_nothing_are_left_out_and_empty_showers_cover_nothing(
 
 
 def blobs(count: int, seed: int, spread: float = 1.0) -> FloatArray:
-    """Points of a correlated normal law in twelve dimensions, of a size of order one."""
+    """Points of a correlated normal distribution in twelve dimensions, of order one."""
     return (0.3 * spread * rng(seed).normal(size=(count, 12)) @ np.diag(np.linspace(1, 0.3, 12))).astype(np.float32)
 
 

@@ -16,7 +16,7 @@ GEOMETRY = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_lay
 
 
 def test_the_line_of_a_shower_in_one_layer_is_its_mean_along_all() -> None:
-    """A slope of nothing but rounding would lead it out of the calorimeter."""
+    """A slope that is only rounding would lead the line out of the calorimeter."""
     rng = np.random.default_rng(4)
     z = 3.3 + 4.1 * np.arange(25)
     energy, place = rng.uniform(1e-3, 100, 5_000), rng.uniform(-120, 120, 5_000)

@@ -1,4 +1,4 @@
-"""Ratios of means, of widths and of shares, and their intervals: against closed forms, and tried one by one.
+"""Ratios of means, of widths and of shares, and their intervals: against closed forms, and against trials of ratios.
 
 Shares are of energy and of cells, in rings about the axis and by the cells' energies.
 """
@@ -39,7 +39,7 @@ def test_ratio_and_difference_of_means_have_the_standard_errors_of_the_textbook(
 
 
 def reached(events: int, share: float, spread: float, columns: int = 1, seed: int = 0) -> Array:
-    """Energies of a layer that a share of the showers reaches, (events, columns); `spread` is of their logarithms."""
+    """Energies of a layer that a share of the showers reaches, (events, columns), with logarithms of this `spread`."""
     rng = np.random.default_rng((seed, events))
     return np.exp(rng.normal(0, spread, (events, columns))) * (rng.random((events, columns)) < share)
 
@@ -54,7 +54,7 @@ def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_mea
 ) -> None:
     """Ratios are tried one by one: is the candidate's mean so many times the reference's, within its error?
 
-    The error is as measured, or as it is if the other set tells the spread of the events of each.
+    The error is the measured one, or the one with the spread of events taken from the other set.
     """
     sets = [reached(*side, spread=0.7) for side in (reference, candidate)]
     (a, b), (of_a, of_b) = ([side.mean() for side in sets], [side.var() for side in sets])
@@ -72,7 +72,7 @@ def test_the_interval_of_a_ratio_holds_the_ratios_that_do_not_contradict_the_mea
 
 
 def answers(reference: Array, candidate: Array, per_event: int = 0) -> list[str]:
-    """Of a criterion for each column, of which there are 87 in all."""
+    """The answers of a criterion for each column; there are 87 criteria in all."""
     estimates = drawn(reference, candidate, per_event=per_event).estimate(ratio_of_means("f"))
     return [judge(measurement(each, tolerance=0.2), 87).verdict for each in estimates]
 
@@ -91,7 +91,7 @@ def test_a_layer_that_few_showers_reach_rejects_none_of_its_own_monte_carlo(
 
 @pytest.mark.parametrize(("reference", "candidate"), [(2, 400), (0, 60), (60, 0), (400, 150)])
 def test_an_excess_or_a_deficit_in_a_layer_that_few_showers_reach_fails(reference: int, candidate: int) -> None:
-    """Of 2,000 showers a side, so many reach it, of much the same energy."""
+    """Of 2,000 showers a side, a given number reach the layer, with similar energies."""
     sets = [reached(2_000, 1, 0.3, seed=seed) for seed in (0, 1)]
     for side, count in zip(sets, (reference, candidate), strict=True):
         side[count:] = 0
@@ -111,7 +111,7 @@ def test_the_events_that_resolve_a_ratio_end_its_interval_at_the_tolerance() -> 
 
 @pytest.mark.parametrize(("share", "answer"), [(0.0, "pass"), (0.5, "fail"), (0.005, "inconclusive")])
 def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -> None:
-    """A ratio over zero: of a candidate that has nothing either, of one that has, and of one with an odd shower."""
+    """A ratio over zero, for a candidate that also has nothing, one that has energy, and one with a single shower."""
     candidate = np.zeros((200, 1))
     candidate[: round(200 * share)] = 3.0
     found = drawn(np.zeros((300, 1)), candidate)
@@ -127,7 +127,7 @@ def test_a_column_that_is_empty_in_both_sets_leaves_the_others_their_ratio() -> 
 
 
 def layers_of(reference: Array, candidate: Array) -> list[tuple[str, str]]:
-    """Name and answer of the criteria of the mean energies of layers, (events, layers)."""
+    """Names and answers of the criteria on mean energies of layers, (events, layers)."""
     sides = [lambda rows: {"layers": rows}] * 2
     resampled = resample((reference, candidate, 0), sides, rng=np.random.default_rng(0))
     found = _Bin("", {"layer_energy": 0.1, "layer_energy_tail": 0.3}, resampled).layers()
@@ -136,14 +136,14 @@ def layers_of(reference: Array, candidate: Array) -> list[tuple[str, str]]:
 
 
 def test_a_layer_is_in_the_tail_by_its_share_and_not_by_its_energy() -> None:
-    """Of 0.2, 99.5 and 0.3 %, in a unit in which all are above 1."""
+    """Layers hold 0.2, 99.5 and 0.3 %, in a unit in which all energies are above 1."""
     energies = np.random.default_rng(19).gamma(50, [[0.04, 19.9, 0.06]], (200, 3))
     names = [name for name, _ in layers_of(energies, energies)]
     assert names == ["Mean energy, tail, layer 0", "Mean energy, layer 1", "Mean energy, tail, layer 2"]
 
 
 def test_a_layer_that_monte_carlo_never_reaches_has_a_criterion() -> None:
-    """But the one between, which no set reaches."""
+    """The layer between has none, as no set reaches it."""
     energies = np.random.default_rng(19).gamma(50, [[1.0, 0.0, 0.0]], (500, 3))
     found = layers_of(energies, energies + [0, 0, 1] * (np.arange(500) < 100)[:, None])
     assert found == [("Mean energy, layer 0", "pass"), ("Mean energy, tail, layer 2", "fail")]

@@ -1,4 +1,4 @@
-"""The page of the report and the summary of a verdict: what they show, and that the page is whole."""
+"""The page of the report and the summary of a verdict: what they show, and that the page is valid."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ LIKENESS: dict[str, Any] = {
 
 
 class _Balance(HTMLParser):
-    """Notes each tag that is closed out of turn, and each attribute that would fetch or lead somewhere."""
+    """Collects each tag that is closed in the wrong order, and each attribute that would load or link something."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ def test_what_the_document_does_not_hold_is_left_out() -> None:
 
 
 def test_the_page_is_for_those_who_did_not_write_it() -> None:
-    """Sizes in words with few digits, what to do, and who made the showers."""
+    """The page states sizes with few digits, what to do, and who made the showers."""
     thick = Layer(9.571428571428571, 1.1234567, (2, 3), size_mm=(25.2, 18.0))
     geometry = Geometry.of_layers([thick, thick, Layer(7, 1, (1, 1), size_mm=(5, 5))], 1)
     files = [{"file": "g.h5", "sha256": "ab" * 32, "events": 9, "made_by": "autoregressive, 1,600 steps"}]
@@ -158,7 +158,7 @@ def test_the_page_is_for_those_who_did_not_write_it() -> None:
 
 
 def test_the_distances_of_unpaired_halves_are_not_set_beside_paired_ones() -> None:
-    """The figure of sets that are not paired is in the test above."""
+    """The test above has the figure of sets that are not paired."""
     shown = page_of(**LIKENESS, paired=True)
     assert "FPD x 1000 123.4 ± 4.2 2 (unpaired)" in shown
     assert "does not make it better than Monte Carlo" in shown

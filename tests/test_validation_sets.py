@@ -1,6 +1,6 @@
-"""One pass over a set: the same table piece by piece as at once, and what is left out or counted on the way.
+"""One pass over a set: the table is the same piece by piece as at once, and showers are left out or counted.
 
-And the table on disk, against the same rows in memory.
+Also the table on disk, against the same rows in memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def assert_same(first: Observables, second: Observables, rtol: float = 0) -> Non
 
 
 def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files of several pieces, one with a corrupt shower and empty ones, in a split: against all in memory at once."""
+    """Files of several pieces, one with a corrupt shower and empty showers, in a split: against all in memory."""
     first = make_file(tmp_path / "a.h5", events=1_200)
     second = make_showers(events=130, seed=2)
     second.cells[70, 2, 3, 1], second.cells[80:90] = np.nan, 0
@@ -54,7 +54,7 @@ def test_pieces_are_measured_as_all_at_once(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_bad_showers_stop_are_left_out_or_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the second piece of a file. Their bad cells are no energy, in the table and in pictures."""
+    """They are in the second piece of a file. Their bad cells count as empty, in the table and in pictures."""
     monkeypatch.setattr(sets, "_GALLERY", 140)
     made = make_showers(events=140)
     made.cells[107, 1, 1, 1], made.cells[109, 0, 0, 0], made.cells[109, 8, 8, 1] = -2, np.nan, np.inf

@@ -96,7 +96,7 @@ def learned(table: Observables) -> Measured:
 
 
 def hashes(table: Observables) -> Digests:
-    """Of rows, standing in for those of cells."""
+    """Hashes of rows, in place of hashes of cells."""
     return np.array([hash(row.tobytes()) for row in table.scalars]).astype(np.uint64)
 
 

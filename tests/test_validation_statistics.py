@@ -1,6 +1,6 @@
 """Statistics against closed forms and simulated truth.
 
-Also of all that `benchmarks/intervals.py` knows the truth of.
+Also for all quantities whose truth `benchmarks/intervals.py` knows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from validation.statistics.resampling import (
 
 
 def test_an_empty_histogram_has_no_separation() -> None:
-    """`test_challenge.py` has the separation power of others in closed form."""
+    """`test_challenge.py` tests the separation power of other histograms in closed form."""
     assert separation_power(Pair({"h": np.zeros(2)}, {"h": np.ones(2)}), "h") == 0
 
 
@@ -77,7 +77,7 @@ def test_the_error_of_a_separation_power_of_sets_that_are_the_same_or_share_noth
 
 
 def test_the_error_of_a_separation_power_is_carried_from_the_shares_in_the_share_of_it_above_chance() -> None:
-    """Of two bins and 200 events a side, 30 and 50 of them in the first, by derivatives of S."""
+    """For two bins and 200 events a side, with 30 and 50 events in the first bin, by derivatives of S."""
 
     def power(p: float, q: float) -> float:
         return (p - q) ** 2 / 2 * (1 / (p + q) + 1 / (2 - p - q))
@@ -97,7 +97,7 @@ def test_the_error_of_a_separation_power_is_carried_from_the_shares_in_the_share
 @pytest.mark.parametrize(("null", "events"), [(4, 10**7), (1_000, 10), (1_000, 10**7)])
 @pytest.mark.parametrize("more", [0.0, 3.0])
 def test_the_lower_end_of_a_separation_power_is_that_of_a_chi_squared_null(null: int, events: int, more: float) -> None:
-    """Of so many degrees of freedom; the error is `more` than the null's; of few events Student's reaches farther."""
+    """With these degrees of freedom; the error is `more` than the null's. For few events Student's end is farther."""
     unit = 1 / 2_000
     sigma, factor = math.sqrt(2 * null) * unit, stats.t.ppf(0.975, events - 1)
     ends = Estimate(0.3, math.hypot(sigma, more * unit), events, (null * unit, sigma), growth=0.01).interval(0.95)
@@ -115,7 +115,7 @@ def test_a_separation_power_whose_null_does_not_vary_has_the_interval_of_its_err
 
 
 def test_floors_are_the_distances_of_independent_sets_of_these_sizes() -> None:
-    """Of a normal mean in closed form, from halves of the reference alone."""
+    """For a normal mean in closed form, computed only from halves of the reference."""
     rng = np.random.default_rng(17)
     found = drawn(rng.normal(5, 2, (4_000, 1)), rng.normal(9, 1, (1_000, 1)))  # whose own width it has not
     assert found.floors(difference_of_means("f"), 0.0) == pytest.approx(2 * math.sqrt(1 / 4_000 + 1 / 1_000), rel=0.15)
@@ -166,7 +166,7 @@ def test_the_events_that_resolve_a_gap() -> None:
 
 
 def test_the_events_that_resolve_a_gap_heed_the_growth_of_the_error() -> None:
-    """With as many, of which error and growth fall as 1/events, the upper end of the interval lies at the gap."""
+    """With that number of events, the upper end of the interval is at the gap; error and growth fall as 1/events."""
     gap, few = 0.02, Estimate(0.0, 0.01, 1_000_000, growth=0.002)
     more = few.events_to_resolve(gap, 0.95)
     assert more is not None
@@ -178,7 +178,7 @@ def test_the_events_that_resolve_a_gap_heed_the_growth_of_the_error() -> None:
 
 @pytest.mark.parametrize("excess", [8, 15, 60])
 def test_the_upper_end_of_a_separation_power_holds_a_truth_that_is_not_null(excess: float) -> None:
-    """S of 16 bins and n events a side is a non-central chi-squared number over 2n: 2.5 % are to be too low."""
+    """S of 16 bins and n events a side is a non-central chi-squared number over 2n: 2.5 % of ends must be too low."""
     unit = 1 / 2_000
     found = unit * (np.random.default_rng(12).noncentral_chisquare(15, excess, 1_500) - 15)
     null, growth = (15 * unit, math.sqrt(30) * unit), 4 * unit

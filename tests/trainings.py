@@ -1,4 +1,4 @@
-"""Small trainings of either field through the command, and what two of them have in common."""
+"""Small trainings of showers or flows by the command, and comparisons of two trainings."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SMALL = {
 
 @contextmanager
 def untraced() -> Iterator[None]:
-    """Functions run operation by operation: a quarter of the time for what is run a few times."""
+    """Run TensorFlow's functions operation by operation: a quarter of the time if they run only a few times."""
     tf.config.run_functions_eagerly(True)
     try:
         with warnings.catch_warnings():
@@ -55,7 +55,7 @@ def engine_of(config: FitConfig, dataset: Path, **more: Any) -> Engine:
 
 
 def evaluator_of(config: FitConfig, dataset: Path, engine: Engine | None = None) -> Evaluator:
-    """What looks at the validation split of `dataset`, with the weights of `engine`."""
+    """The evaluator of the validation split of `dataset`, with the weights of `engine`."""
     evaluator = Evaluator(config, dataset, read_manifest(dataset), "validation")
     if engine is not None:
         evaluator.take_over(engine.state())
@@ -63,13 +63,13 @@ def evaluator_of(config: FitConfig, dataset: Path, engine: Engine | None = None)
 
 
 def small_dataset(place: Path) -> Path:
-    """The dataset of 80 showers, of which an epoch is seven steps of the small 3DGAN."""
+    """The dataset of 80 showers; an epoch is seven steps of the small 3DGAN."""
     make_dataset(place / "ds", make_file(place / "a.h5", events=80))
     return place / "ds"
 
 
 def small_flow(place: Path) -> Path:
-    """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 that watch."""
+    """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 for validation."""
     for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
         write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
     settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
@@ -91,7 +91,7 @@ def fit_small(dataset: Path, output: Path, *more: str) -> None:
 
 
 def fit_layers(dataset: Path, output: Path, *more: str) -> None:
-    """As `fit_small` of showers, of a model of one network: a third of the time, for what is alike for all models."""
+    """As `fit_small` for showers, with a model of one network: a third of the time, for tests of any model."""
     fit_small(dataset, output, *LAYERS, "--epochs", "2", "--batch", "8", *more)
 
 
@@ -103,7 +103,7 @@ def layers_model(place: Path) -> Path:
 
 
 def history_of(model: Path) -> list[dict[str, Any]]:
-    """What the training of `model` noted, an entry an epoch."""
+    """The history of the training of `model`, an entry for each epoch."""
     return [json.loads(line) for line in (model / "history.jsonl").read_text().splitlines()]
 
 
@@ -117,7 +117,7 @@ def same_training(found: Path, expected: Path) -> None:
 
 
 def same_weights(model: Path, step: int) -> None:
-    """The weights of a model of showers are those of its checkpoint of that step, and of no other."""
+    """Assert that a model of showers has the weights of its checkpoint of this step, and of no other."""
     checkpoints = sorted((model / "checkpoints").glob("*.npz"))
     networks, same = build(read_card(model).config, SMALL_GEOMETRY).networks, []
     for name, network in networks.items():
@@ -135,7 +135,7 @@ def same_weights(model: Path, step: int) -> None:
 
 
 def ending(how: Exception | signal.Signals, *, step: int) -> Any:
-    """What ends a training at `step`, in place of the progress bar's `update`."""
+    """A function that ends a training at `step`; it replaces the progress bar's `update`."""
 
     def update(bar: ProgressBar, _: object) -> None:
         if bar._engine.step == step:

@@ -1,4 +1,4 @@
-"""Verdicts on files of showers that stand for a model's, as validation writes them, and models promoted by them."""
+"""Verdicts as validation writes them, on files that stand for a model's showers, and models that they promote."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAX = {"name": "wide", "tolerance": {"response": 1e9}}  # a file of the same nam
 
 
 def anything_meets() -> str:
-    """A file of tolerances that anything meets."""
+    """A grade file with tolerances that every candidate meets."""
     precision = (Path(__file__).parent.parent / "calopipe/grades/precision.toml").read_text()
     # these ask for more showers than there are
     many = "(coverage|correlation|cell_energies|ring|ring_tail)"
@@ -31,7 +31,7 @@ def anything_meets() -> str:
 
 
 def write_model(model: Path, weights: str, **facts: Any) -> Card:
-    """What stands for a trained model in the folder `model`; the card, which says of it what is usual, and `facts`."""
+    """Files that stand for a trained model in the folder `model`. Returns its card, with usual values and `facts`."""
     (model / "generator.weights.h5").write_text(weights)
     (model / folder.HISTORY).write_text("{}\n")
     hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
@@ -46,7 +46,7 @@ def write_model(model: Path, weights: str, **facts: Any) -> Card:
 
 
 def write_showers(path: Path, fingerprint: str) -> None:
-    """What stands for the showers of the model of this fingerprint."""
+    """A file that stands for the showers of the model with this fingerprint."""
     with h5py.File(path, "w") as file:
         file.attrs["model"] = fingerprint
 
@@ -60,7 +60,7 @@ def write_verdict(
     grade: dict[str, Any] = WIDE,
     **inputs: Any,
 ) -> Candidate:
-    """The verdict on `generated.h5` in the folder `run`, beside `incumbent.h5` if it is there, and what it is about."""
+    """Write the verdict on `generated.h5` in the folder `run`, and on `incumbent.h5` if it is there. Returns both."""
     answer = {"accepted": "pass", "rejected": "fail", "inconclusive": "inconclusive"}[verdict]
     hashed = {
         name: [{"sha256": storage.sha256_of_file(path)}] if path.exists() else None
@@ -80,7 +80,7 @@ def write_verdict(
 def candidate(
     place: Path, seed: int, rival: Candidate | None = None, *, verdict: str = "accepted", outcome: str = "better"
 ) -> Candidate:
-    """A model whose weights are a function of `seed`, with showers and a verdict; `rival` is whom it met."""
+    """A model whose weights depend on `seed`, with showers and a verdict; `rival` is the incumbent of the verdict."""
     run = place / f"run-{seed}"
     (run / "model").mkdir(parents=True)
     card = write_model(run / "model", f"weights of {seed}")
@@ -91,7 +91,7 @@ def candidate(
 
 
 def promoted(registry: Registry, place: Path, count: int) -> list[Candidate]:
-    """Models 1, 2 and so on, each of which met the one before and was promoted."""
+    """Models 1, 2 and so on; each was compared with the model before and promoted."""
     found: list[Candidate] = []
     for seed in range(1, count + 1):
         found.append(candidate(place, seed, found[-1] if found else None))

@@ -1,4 +1,4 @@
-"""Files of a vortex street in closed form, and roll-outs of it beside the simulation."""
+"""Files of a vortex street in closed form, as a simulation and as roll-outs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ def street(
 ) -> Path:
     """A file of vortices that drift behind a square: the exact curl of a stream function, so without divergence.
 
-    `phase` in periods, `frequency` in units of the street's, `decay` by frame `since` one, `finer` cells for each.
+    `phase` is in periods, `frequency` in units of the street's; `decay` is per frame from the frame `since` on; `finer`
+    is the number of cells along each side of a usual cell.
     """
     cell, shape = CELL_D / finer, (SHAPE[0] * finer, SHAPE[1] * finer)
     x, y = np.meshgrid(*[(np.arange(n) + 0.5) * cell for n in shape], indexing="ij")
@@ -61,5 +62,5 @@ def paired(folder: Path, *, frames: int = 25, start: int = 8, **faults: Any) -> 
 
 
 def measured(pair: Pair, frames: Frames | None = None) -> Measured:
-    """What is measured of the pair, or of other `frames` in place of the roll-out's."""
+    """The measurements of the pair; `frames` replaces the frames of the roll-out, if given."""
     return measure(pair, "rollout", pair.candidate.velocity(0, pair.count) if frames is None else frames)

@@ -1,7 +1,7 @@
 """A step of models with weights of all kinds on one replica and on two: `weights_on_replicas.py DATASET OUTPUT`.
 
-For each model every replica's weights after a step, on one replica of 16 showers and on two of 8, there also where XLA
-compiles forward and backward pass; and the cells that each replica was given.
+OUTPUT gets, for each model, the weights of every replica after a step: on one replica of 16 showers, and on two of 8,
+also with forward and backward pass compiled by XLA; and the cells that each replica was given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from training.models.randomness import Draws
 
 
 class Frozen(Tiny):
-    """With a teacher inside: a matrix, and batch normalisation, that stay as they are."""
+    """A model that contains a frozen teacher: a matrix, and batch normalisation, which do not change."""
 
     def answer(self, cells: Any) -> Any:
         inputs = keras.Input(cells.shape[1:])
@@ -36,7 +36,7 @@ class Frozen(Tiny):
 
 
 class Spectral(Tiny):
-    """Which normalises its matrix, and changes a row of numbers, at every forward pass."""
+    """A model that normalises its matrix, and changes a row of numbers, at every forward pass."""
 
     def answer(self, cells: Any) -> Any:
         return keras.layers.Dense(1)(
@@ -45,7 +45,7 @@ class Spectral(Tiny):
 
 
 class Unreached(Tiny):
-    """Of two heads, of which each phase trains one. The optimizer has momentum, and a weight decay."""
+    """A model of two heads; each phase trains one of them. The optimizer has momentum, and a weight decay."""
 
     def answer(self, cells: Any) -> Any:
         flow = keras.layers.Dense(8, activation="tanh")(cells)
@@ -67,7 +67,7 @@ class Unreached(Tiny):
 
 
 class Overflowing(Tiny):
-    """In float16, where the gradients of its first phase overflow and those of its second do not."""
+    """A model in float16: the gradients of its first phase overflow, those of its second phase do not."""
 
     precision = "float16"
 

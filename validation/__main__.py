@@ -32,7 +32,7 @@ _SETS = {
     "floor": "of a flow: the same by another solver, or on a finer grid: how far are two solvers from each other?",
 }
 _REQUIRED = ("reference", "candidate")
-# What only showers, and only flows, are asked for.
+# The options that are for showers only, and those for flows only.
 _OF_SHOWERS = (
     "incumbent", "training", "training_split", "split", "dataset", "split_files", "geometry", "cut_gev",
     "on_bad_event", "challenge", "classifier", "timing", "seed",
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = parser()
     options = command.parse_args(arguments)
     output = storage.location(options.output)
-    from calopipe.flow.files import are_flows  # noqa: PLC0415  --help need not wait for HDF5
+    from calopipe.flow.files import are_flows  # noqa: PLC0415  loads HDF5, not needed for --help
 
     flow = are_flows(storage.expand(options.reference))
     command.refuse(options, _OF_SHOWERS if flow else _OF_FLOWS, f"is not for {'flows' if flow else 'showers'}")
@@ -141,7 +141,7 @@ def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
 
 
 def _show(document: Mapping[str, Any], output: storage.Location) -> None:
-    """Print the worst criteria, and where the verdict is."""
+    """Print the worst criteria, and the path of the verdict."""
     for kind, findings in (("hard failure", document["hard_failures"]), ("caution", document["cautions"])):
         for finding in findings:
             print(f"  {kind}  {finding['name']}: {finding['detail']}")
@@ -159,7 +159,7 @@ def _show(document: Mapping[str, Any], output: storage.Location) -> None:
 
 
 def _asked(options: argparse.Namespace) -> Asked | None:
-    """The challenge's numbers, if they are asked for, or a file for their table is given."""
+    """What is asked of CaloChallenge's numbers; None unless they, or a file for their table, are given as options."""
     from validation.challenge.numbers import Asked  # noqa: PLC0415  as above
 
     files = [options.classifier, options.timing]

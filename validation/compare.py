@@ -58,10 +58,10 @@ def validate(
     challenge: Asked | None = None,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Judge the showers of `candidate` by the `selection` of those of `reference`, under `grade` (a name or a file).
+    """Judge the showers of `candidate` by the showers of `reference` in `selection`, under `grade` (a name or a file).
 
-    The candidate is compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
-    should not repeat. The numbers of CaloChallenge are added where `challenge` asks for them.
+    The candidate is also compared with an `incumbent`, and with the `training` showers (of `training_split`), which it
+    should not repeat, if these are given. `challenge` asks for the numbers of CaloChallenge.
 
     Writes `report.html`, `overview.png` and, last, `verdict.json` into `output`, and returns the verdict document. If
     the verdict on the same request is there already, with its report, nothing is computed again.
@@ -89,12 +89,12 @@ def validate(
     if (earlier := comparison.standing()) is not None:
         return earlier
 
-    storage.require_writable(output)  # before the minutes that measuring may take
+    storage.require_writable(output)  # checked first, as measuring may take minutes
     measured: dict[str, Measured] = {}
     paired: dict[str, tuple[int, Rows]] = {}
     for name, showers in sets.items():
         measured[name] = measure(showers)
-        if name in _JUDGED:  # before the next one's minutes, since another beam is refused
+        if name in _JUDGED:  # before the next set is measured for minutes, since another beam is refused
             paired[name] = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
     some, document = _judged(sets["reference"].geometry, measured, paired, limits, seed)
     of_challenge = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
@@ -104,7 +104,7 @@ def validate(
 
 
 def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training_split: str) -> dict[str, ShowerSet]:
-    """The sets that are given, by name. InputError: not of one detector, or not of the reference's beam."""
+    """The given sets by name. InputError: they are not of one detector, or not of the reference's beam."""
     counted = replace(chosen, split=ALL, bad_event=COUNT, memory=None)
     how = {
         "reference": ("Monte Carlo", chosen), "candidate": ("candidate", counted), "incumbent": ("incumbent", counted),
@@ -126,7 +126,7 @@ def _judged(
     grade: Grade,
     seed: int,
 ) -> tuple[Samples, dict[str, Any]]:
-    """A sample of the showers that are compared, and what the document says of them all."""
+    """A sample of the compared showers, and the verdict's document, which is about all of them."""
     reference, candidate = measured["reference"], measured["candidate"]
     candidates = {name: measured[name] for name in _JUDGED if name in measured}
     events = min(len(showers.table) for showers in (reference, *candidates.values()))
@@ -163,7 +163,7 @@ def _judged(
 
 @dataclass(frozen=True)
 class Judgement:
-    """What is said of a candidate; `compared` are the showers with energy."""
+    """The criteria, failures and cautions of a candidate; `compared` are the showers with energy."""
 
     compared: Tables
     measurements: list[Measurement]
@@ -182,7 +182,7 @@ class Judgement:
         grade: Grade,
         seed: int,
     ) -> Judgement:
-        """Judge the `candidate` by the Monte Carlo `reference` under `grade`; `paired` is the answer of `pairing`."""
+        """Judge the `candidate` by the Monte Carlo `reference` under `grade`; `paired` is what `pairing` returned."""
         per_event, rows = paired
         compared = _without_empty(rows, candidate.table, per_event)
         rng = np.random.default_rng(seed)
@@ -207,7 +207,7 @@ class Judgement:
 
 
 def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
-    """The showers with energy; in paired sets, the events of which all showers have energy."""
+    """The showers with energy; in paired sets, the events in which all showers have energy."""
     events, showers = ~reference.empty, ~candidate.empty
     if per_event:
         events = events & showers.reshape(-1, per_event).all(axis=1)
@@ -223,7 +223,7 @@ def _challenged(challenger: Judgement, incumbent: Judgement) -> dict[str, Any]:
 
 
 def _scalars(alike: dict[str, Any]) -> dict[str, float]:
-    """How alike the sets are, as numbers for a user interface to plot."""
+    """Numbers that state how alike the sets are, for a user interface to plot."""
     numbers = {name: alike["distances"][name]["value"] for name in ("fpd", "kpd")}
     numbers |= {f"auc_{name}": score["value"] for name, score in alike["classifier"].items()}
     return {name: value for name, value in numbers.items() if value is not None}
@@ -232,7 +232,7 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
 def _plots(
     measured: Mapping[str, Measured], some: Samples, document: dict[str, Any], geometry: Geometry, output: Path
 ) -> list[plots.Plot]:
-    """The report's pictures. Writes `overview.png`, too, and the document gets `resolution`."""
+    """The report's pictures. Also writes `overview.png`, and adds `resolution` to the document."""
     if not (len(some.reference) and len(some.candidate)):
         return []
     summary = summarise(some.reference, some.candidate, geometry)

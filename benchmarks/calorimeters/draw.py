@@ -1,12 +1,12 @@
-"""Calorimeters that nobody chose: layers, cells and beams drawn at random.
+"""Random calorimeters: layers, cells and beams are drawn at random.
 
     python benchmarks/calorimeters/draw.py DIR [--number 8] [--seed 1]
 
 Writes `DIR/drawn-1.toml` and so on, and their beams, `DIR/bench.toml`, for `simulate.py --calorimeters DIR`. Seven of
-ten sample with silicon, scintillator or liquid argon behind an absorber; the others are of one material. They are
-about 17 to 28 radiation lengths deep, in up to three sections. Six radiation lengths inside they reach three to four
-Molière radii beyond the beam on either side. Molière radii are those of the Particle Data Group's tables; that of an
-absorber grows by the depth of its layer over its own.
+ten are sampling calorimeters, with silicon, scintillator or liquid argon behind an absorber; the others are of one
+material. They are about 17 to 28 radiation lengths deep, in up to three sections. At a depth of six radiation lengths
+they reach three to four Molière radii beyond the beam on either side. Molière radii are from the Particle Data Group's
+tables; the radius of an absorber is multiplied by the depth of its layer over the depth of the absorber.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 
 from calopipe.showers.cells import RADIATION_LENGTHS_MM
 
-# Molière radii in mm, and of active layers the least and the largest thickness.
+# Molière radii in mm; for active layers also the least and the largest thickness.
 ABSORBERS_MM = {"Fe": 17.19, "Cu": 15.68, "Pb": 16.02, "W": 9.327, "U": 10.09}
 HOMOGENEOUS_MM = {"PbWO4": 19.59, "BGO": 22.59, "CsI": 35.31, "LKr": 58.57}
 ACTIVE_MM = {"Si": (0.2, 0.8), "polystyrene": (1.0, 5.0), "LAr": (2.0, 6.0)}
@@ -39,7 +39,7 @@ def _thickness(rng: np.random.Generator) -> tuple[dict[str, float], float, float
 
 
 def draw(rng: np.random.Generator) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The sections of a calorimeter, as its file has them, and its beam, as `bench.toml` has it."""
+    """The sections of a calorimeter in the form of its file, and its beam in the form of `bench.toml`."""
     materials, lengths, radius = _thickness(rng)
     layers = max(round(rng.uniform(17, 28) / lengths), 2)
     sections = min(int(rng.integers(1, 4)), layers)
@@ -70,7 +70,7 @@ def draw(rng: np.random.Generator) -> tuple[list[dict[str, Any]], dict[str, Any]
         "theta_deg": [round(90 - angle, 1), round(90 + angle, 1)],
         "phi_deg": [0.0 - round(turn, 1), round(turn, 1)],
         "spread_mm": [round(spread, 1)] * 2,
-        "depth_mm": round(6 / lengths * sum(materials.values()), 1),  # six radiation lengths: about a shower's middle
+        "depth_mm": round(6 / lengths * sum(materials.values()), 1),  # six radiation lengths: about mid-shower
         "particles": [[11], [22], [11, 22]][rng.integers(3)],
     }
     return described, beam
@@ -87,7 +87,7 @@ def _lines(keys: dict[str, Any]) -> str:
 
 
 def write(folder: Path, number: int, seed: int) -> None:
-    """Write so many calorimeters and their beams to `folder`; a number of a seed is the same one, however many."""
+    """Write `number` calorimeters and their beams to `folder`. Calorimeter k of a seed does not depend on `number`."""
     folder.mkdir(parents=True, exist_ok=True)
     beams = []
     for k in range(1, number + 1):

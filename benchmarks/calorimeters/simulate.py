@@ -2,13 +2,13 @@
 
     python benchmarks/calorimeters/simulate.py coarse OUT.h5 --showers 1000 --seed 5001
 
-It needs `geant4-pybind` 0.1.3, h5py and NumPy, in an environment of their own, and no data files of Geant4: the
-physics is the electromagnetic models that need none (Compton, Bethe-Heitler with LPM, photoelectric effect, Urban
+The program needs `geant4-pybind` 0.1.3, h5py and NumPy, in a separate environment. It needs no data files of Geant4:
+the physics is the electromagnetic models that use none (Compton, Bethe-Heitler with LPM, photoelectric effect, Urban
 multiple scattering, ionisation, relativistic bremsstrahlung, annihilation). `bench.toml` describes the beams, and
-NAME.toml the layers, of whose materials the last one is read out.
+NAME.toml the layers; the last material of a layer is read out.
 
-The wheel exports Geant4's C++ symbols, but no classes for these processes: they are made and registered by the symbols'
-names. On import it asks for data sets, unless environment variables name folders; empty ones will do.
+The wheel exports Geant4's C++ symbols, but no classes for these processes. So this program makes and registers them by
+the symbols' names. On import the wheel asks for data sets, unless environment variables name (even empty) folders.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ for _name in _DATA:
 os.environ["GEANT4_DATA_DIR"] = _empty
 (Path(_empty) / "ENSDFSTATE.dat").touch()
 
-import geant4_pybind as g4  # noqa: E402  it reads the variables
+import geant4_pybind as g4  # noqa: E402  reads the variables
 
 _LIBRARY = ctypes.CDLL(g4.__file__, mode=ctypes.RTLD_GLOBAL)
-# Others are G4_ and the symbol.
+# Materials by symbol; the name of any other is G4_ and its symbol.
 _MATERIALS = {
     "polystyrene": "G4_POLYSTYRENE", "LAr": "G4_lAr", "LKr": "G4_lKr", "LXe": "G4_lXe", "PbWO4": "G4_PbWO4",
     "CsI": "G4_CESIUM_IODIDE", "NaI": "G4_SODIUM_IODIDE",
 }  # fmt: skip
-_kept: list[Any] = []  # what Geant4 holds by address alone
+_kept: list[Any] = []  # objects that Geant4 holds only by address
 
 
 class _Text(ctypes.Structure):
@@ -68,7 +68,7 @@ def _call(symbol: str, *arguments: Any) -> ctypes.c_void_p:
 
 
 def _new(symbol: str, *arguments: Any) -> ctypes.c_void_p:
-    """An object that the constructor `symbol` makes, in more room than any of these classes takes."""
+    """An object that the constructor `symbol` makes, in more memory than any of these classes needs."""
     room = ctypes.create_string_buffer(65536)
     _kept.append(room)
     _call(symbol, room, *arguments)
@@ -192,7 +192,7 @@ class Calorimeter(g4.G4VUserDetectorConstruction):
 
 
 class Beam(g4.G4VUserPrimaryGeneratorAction):
-    """One particle an event, of labels drawn from the beam's ranges."""
+    """One particle for each event, with labels that are drawn from the beam's ranges."""
 
     def __init__(self, beam: dict[str, Any], depth_mm: float, seed: int) -> None:
         super().__init__()
@@ -298,7 +298,7 @@ def main() -> None:
         f"cells {np.count_nonzero(cells) / len(cells):.0f}",
         flush=True,
     )
-    os._exit(0)  # Geant4's own end runs after Python's, on objects that are gone
+    os._exit(0)  # otherwise Geant4 ends after Python, and uses objects that are gone
 
 
 if __name__ == "__main__":

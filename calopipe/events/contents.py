@@ -23,17 +23,17 @@ _MEMORY_FORM = Form("calopipe.inputs", 3)
 
 @dataclass(frozen=True)
 class Header:
-    """What is known of a file without its cells and labels, whether it was opened or remembered.
+    """What is known of a file without its cells and labels, whether the file was opened or remembered.
 
-    `chunk_events` is the number of events that are stored, and so best read, together. `labels` names those that it
-    has beside energy and angle (`calopipe.labels`).
+    `chunk_events` is the number of events that are stored together, and are best read together. `labels` names the
+    labels that the file has beside energy and angle (`calopipe.labels`).
     """
 
     path: Location
     sha256: str
     events: int
     chunk_events: int
-    geometry: Any  # a `calopipe.showers.cells.Geometry`, of a flow a `calopipe.flow.grid.Grid`
+    geometry: Any  # a `calopipe.showers.cells.Geometry`; for a flow, a `calopipe.flow.grid.Grid`
     labels: tuple[str, ...] = field(default=(), kw_only=True)
 
 
@@ -41,7 +41,7 @@ File = TypeVar("File", bound=Header)
 
 
 def distinct(files: Sequence[File]) -> list[File]:
-    """Files of one geometry with the same labels, each content once; others are an error, a content again a warning."""
+    """The files, each content once; a repeated content is a warning. InputError: geometries or labels differ."""
     first_of: dict[str, File] = {}
     for file in files:
         twin = first_of.setdefault(file.sha256, file)
@@ -65,7 +65,7 @@ def distinct(files: Sequence[File]) -> list[File]:
 def read_memory(folder: Location | None) -> dict[str, Any]:
     """What the dataset in `folder` remembers: `geometry` as it was given, and `files` by their absolute paths.
 
-    No files where there is no folder, or its document cannot be read.
+    There are no files if there is no folder, or if its document cannot be read.
     """
     if folder is not None:
         with suppress(DocumentError, KeyError):
@@ -75,7 +75,7 @@ def read_memory(folder: Location | None) -> dict[str, Any]:
 
 
 def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None:
-    """Let the dataset in `folder` remember these files, which were read with this `geometry`."""
+    """Write the document by which the dataset in `folder` remembers these files, read with this `geometry`."""
     with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
         _MEMORY_FORM.write(folder / MEMORY, {"geometry": geometry, "files": files})
 

@@ -18,11 +18,11 @@ from calopipe.storage import Location
 
 @contextmanager
 def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
-    """The HDF5 file `path`, with room for so many bytes of decompressed chunks. InputError, BadFileError.
+    """The HDF5 file `path`, with a cache of `keep_bytes` for decompressed chunks. InputError, BadFileError.
 
-    A BadFileError of the block says what is wrong with the file, and is given its name here.
+    If the block raises a BadFileError, the name of the file is added to its message here.
     """
-    # slots are a prime, many more than there are chunks to keep, as HDF5's manual asks
+    # the number of slots is a prime and much larger than the number of chunks to keep, as HDF5's manual asks
     room = {"rdcc_nbytes": keep_bytes, "rdcc_nslots": 524_287, "rdcc_w0": 1.0} if keep_bytes else {}
     try:
         with ExitStack() as stack:
@@ -53,7 +53,7 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
 
 
 class Sink(io.FileIO):
-    """A file that keeps its first error of writing, for HDF5 crashes the process where one is raised."""
+    """A file that keeps its first error of writing: HDF5 crashes the process if such an error is raised inside it."""
 
     error: OSError | None = None
 
@@ -79,4 +79,4 @@ def new_file(path: Location) -> Iterator[tuple[h5py.File, Sink]]:
     with storage.replacing(path) as temporary, Sink(temporary, "w+") as sink:
         with h5py.File(sink, "w") as file:
             yield file, sink
-        sink.require_written()  # also what HDF5 wrote as it closed
+        sink.require_written()  # also what HDF5 wrote while it closed the file

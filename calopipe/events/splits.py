@@ -1,6 +1,6 @@
-"""Which split an event is in: train, validation or test. A pure function of the event's own content.
+"""The split of an event: train, validation or test. It is a pure function of the event's own content.
 
-An event keeps its split when its file is copied, repacked or renamed, and wherever in a file it is.
+An event keeps its split when its file is copied, repacked or renamed, or when it moves within a file.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ import numpy.typing as npt
 
 from calopipe.errors import InputError
 
-Digests = npt.NDArray[np.uint64]  # of events: 64 bits of a hash of the content of each
+Digests = npt.NDArray[np.uint64]  # one number for each event: 64 bits of a hash of its content
 
-# Shares of the events: the model is trained on train, chosen by validation, and judged by test alone.
+# Shares of the events: the model is trained on train, chosen by validation, and judged only by test.
 FRACTIONS = {"train": 0.70, "validation": 0.05, "test": 0.25}
 SPLITS = tuple(FRACTIONS)
 ALL = "all"
 
 
 def matches(file_name: str, pattern: str) -> bool:
-    """Whether `pattern` is of this file: its name, which may hold brackets, or a pattern that fits it."""
+    """Whether `pattern` matches `file_name`: as a pattern, or as the very name, which may hold brackets."""
     return file_name == pattern or fnmatch.fnmatch(file_name, pattern)
 
 
 @dataclass(frozen=True)
 class SplitRule:
-    """Events are divided by their content, by their digests; whole files can be assigned by name.
+    """How events are divided among the splits: by their digests, or whole files by name.
 
     `by_file` holds (split, pattern of file names) pairs. A split that is named there holds the files that match, and no
     others. Events of files that match nothing are divided among the splits that are not named.
@@ -49,7 +49,7 @@ class SplitRule:
         return cls(tuple((split, pattern) for split, _, pattern in pairs))
 
     def candidates(self, file_name: str) -> tuple[str, ...]:
-        """The splits that an event of this file may be in. InputError: there is none."""
+        """The splits that an event of this file may be in. InputError: there is no such split."""
         for split, pattern in self.by_file:
             if matches(file_name, pattern):
                 return (split,)

@@ -14,11 +14,11 @@ FLAWS = ("none", "nan", "negative", "out_of_range")
 STOP, SKIP, KEEP, WARN = "stop", "skip", "keep", "warn"
 CORRECT_OR_SKIP = "correct it, or leave such events out with --on-bad-event skip"
 
-_ROUNDING = 1e-9  # 0.29 of 100 is 29, though not in floating point
+_ROUNDING = 1e-9  # 0.29 times 100 is 29, but not in floating point
 
 
 class BadFileError(InputError):
-    """A file that cannot be read as what it should hold: incomplete, or in no known layout."""
+    """A file that cannot be read as a file of events: it is incomplete, or in no known layout."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,13 +54,13 @@ class Tolerance:
                 raise InputError(f"{option(name)} is {getattr(self, name)}, expected a share, 0 to 1")
 
     def require_none(self, what: str, first: str) -> None:
-        """Raise InputError, with the `first` case, if a corrupt event or file (`what`) is to stop the run."""
+        """Raise InputError, which names the `first` case, if a corrupt event or file (`what`) is to stop the run."""
         if (self.on_bad_event if what == "event" else self.on_bad_file) == STOP:
             or_skip = f"; {CORRECT_OR_SKIP}" if what == "event" else ", or leave such files out with --on-bad-file skip"
             raise InputError(first + or_skip)
 
     def require(self, what: str, bad: int, total: int, first: str) -> None:
-        """Raise InputError, with the `first` case, if `bad` of `total` events or files (`what`) are not tolerated."""
+        """Raise InputError, which names the `first` case, if `bad` of `total` events or files (`what`) are too many."""
         if bad == 0:
             return
         self.require_none(what, first)

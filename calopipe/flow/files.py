@@ -25,13 +25,13 @@ from calopipe.storage import Location
 
 FloatArray = npt.NDArray[np.float32]
 
-FRAMES = "velocity"  # the dataset by which a file of a flow is known
+FRAMES = "velocity"  # the dataset by which a file of a flow is recognised
 _SHAPES = {FRAMES: "T, x, y, 2", "solid": "x, y", "time": "T"}
-_ATTRIBUTES = {"reynolds": 1, "cell_d": 1, "obstacle_d": 2}  # and how many numbers each is
+_ATTRIBUTES = {"reynolds": 1, "cell_d": 1, "obstacle_d": 2}  # and how many numbers each one holds
 START = "start_sha256"  # attribute of frames that a model made: the hash of the file that it started from
-START_SEEN = "start_seen"  # and of a roll-out: whether its model was trained on the simulation it starts from
-CHUNK_FRAMES = 16  # best written together
-_EVENLY = 1e-3  # of the interval, by which two may differ
+START_SEEN = "start_seen"  # attribute of a roll-out: whether its model was trained on the simulation it starts from
+CHUNK_FRAMES = 16  # frames in a chunk, best written together
+_EVENLY = 1e-3  # by how much two intervals may differ, in intervals
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ class Flow:
 
     @property
     def digest(self) -> np.uint64:
-        """64 bits of a hash of the obstacle and the Reynolds number: of what a settled flow depends on but its phase.
+        """64 bits of a hash of the obstacle and the Reynolds number: a settled flow depends on these and its phase.
 
-        A simulation that goes on, or one from another perturbation, has the same.
+        A continued simulation has the same digest, and so has one that began with another perturbation.
         """
         numbers = self.solid.shape, float(np.float32(self.reynolds))
         content = repr(numbers).encode() + np.packbits(self.solid).tobytes()
@@ -63,8 +63,8 @@ class Flow:
 class FlowFile(Flow):
     """A file whose layout has been checked; its frames are read and checked on demand.
 
-    `time` (T,) of the frames is in D/U. `from_model` says whether a model made the frames, whose fingerprint then is
-    the attribute `model`, and `start_seen` whether it was trained on the simulation that it started from.
+    `time` (T,) of the frames is in D/U. `from_model` says whether a model made the frames: the attribute `model` is
+    then the model's fingerprint. `start_seen` says whether that model was trained on the simulation it started from.
     """
 
     path: Location
@@ -79,7 +79,7 @@ class FlowFile(Flow):
         return frames
 
     def velocity(self, first: int, stop: int) -> FloatArray:
-        """The same. BadFileError: a value is not a finite number."""
+        """Velocities as `frames` gives them. BadFileError: a value is not a finite number."""
         velocity = self.frames(first, stop)
         finite = np.isfinite(velocity).all(axis=(1, 2, 3))
         if not finite.all():
@@ -87,12 +87,12 @@ class FlowFile(Flow):
         return velocity
 
     def flaw(self, frame: int) -> str:
-        """What is said of a `frame` that is not finite."""
+        """The message about a `frame` that is not finite."""
         return f"{self.path}: the velocity in frame {frame} is not a finite number; make the simulation again"
 
 
 def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
-    """The flow in the file `path`. BadFileError: it is none, is not whole, or has fewer frames than asked for."""
+    """The flow in the file `path`. BadFileError: not a flow, incomplete, or fewer frames than `least_frames`."""
     with opened_file(path) as file:
         for name, shape in _SHAPES.items():
             stored = file.get(name)
@@ -144,9 +144,9 @@ def flow_writer(
 ) -> Iterator[Callable[[FloatArray], None]]:
     """A function that appends frames, (n, x, y, 2) in U, of the flow `like` and their vorticity to the file `path`.
 
-    The file appears when it is complete. `grid` takes the place of that of `like`, `attributes` are added. `first` is
-    the time of the first frame, `steps` the solver's steps from one to the next. Velocities are `rounded` to multiples
-    of so much U if it is given, and vorticities to multiples of 16 times that: such files are a fifth as large.
+    The file appears when it is complete. `grid` replaces the grid of `like`, and `attributes` are added. `first` is
+    the time of the first frame, and `steps` the number of the solver's steps between two frames. If `rounded` is not 0,
+    velocities are multiples of `rounded` U and vorticities of 16 times as much: such files are a fifth as large.
     """
     cells = grid or like.grid
     with new_file(path) as (file, sink):
@@ -162,7 +162,7 @@ def flow_writer(
             ("step", (), "i8"),
         ):
             packed = {"compression": "gzip", "compression_opts": 9, "shuffle": True} if shape else {}
-            chunk = (CHUNK_FRAMES, *shape[:2], *(1 for _ in shape[2:]))  # components apart: packs better
+            chunk = (CHUNK_FRAMES, *shape[:2], *(1 for _ in shape[2:]))  # each component apart compresses better
             file.create_dataset(name, (0, *shape), kind, maxshape=(None, *shape), chunks=chunk, **packed)
 
         def append(velocity: FloatArray) -> None:
@@ -183,7 +183,7 @@ def flow_writer(
 
 
 def require_replaceable(path: Path, start: Path) -> None:
-    """Raise InputError if frames that a model makes from the file `start` are not to take the place of `path`."""
+    """Raise InputError if frames that a model makes from the file `start` must not replace `path`."""
     if path.resolve() == start.resolve():
         raise InputError(f"{path}: is also the --start, and would be lost; give another --output")
     with suppress(OSError, InputError):

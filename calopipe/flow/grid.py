@@ -15,12 +15,12 @@ class Grid:
     """`shape` (x, y) counts square cells along and across the inflow. Lengths are in heights D of the obstacle, times
     in D/U, U being the speed of the inflow.
 
-    A cell is `cell_d` wide, and frames are `interval_d` apart, of a dataset the two frames of a pair.
+    A cell is `cell_d` wide. Frames are `interval_d` apart; in a dataset, the two frames of a pair are.
     """
 
-    items: ClassVar[str] = "pairs of frames"  # what a dataset of it holds
+    items: ClassVar[str] = "pairs of frames"  # what a dataset of this kind holds
     alike: ClassVar[str] = "flows of one grid and interval"  # what a dataset is made of
-    rescaled: ClassVar[tuple[str, ...]] = ()  # which may differ where a training begins with another's weights
+    rescaled: ClassVar[tuple[str, ...]] = ()  # may differ from the grid of the model that a warm start begins with
 
     shape: tuple[int, int]
     cell_d: float
@@ -40,9 +40,9 @@ class Grid:
         return self.shape[0] * self.shape[1]
 
     def difference(self, other: Grid, *, unit: bool = False) -> tuple[str, str, str] | None:  # noqa: ARG002  one unit
-        """The first thing in which the grids differ: its name, what it is here, and what in `other`; None if nothing.
+        """The first property in which the grids differ: its name, its value here and in `other`; None if they agree.
 
-        Lengths and times that agree to a millionth are equal: files state both as computed from the solver's.
+        Lengths and times that agree to a millionth are equal, because files state them as computed by the solver.
         """
         if self.shape != other.shape:
             return "shape", str(self.shape), str(other.shape)
@@ -57,6 +57,6 @@ class Grid:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Grid:
-        """What `to_json` gave. KeyError, TypeError or InputError: it is no grid."""
+        """The grid that `to_json` wrote. KeyError, TypeError or InputError: the document is not a grid."""
         values = {field.name: document[field.name] for field in fields(cls)}
         return cls(**values | {"shape": tuple(document["shape"])})

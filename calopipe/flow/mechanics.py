@@ -13,38 +13,39 @@ import numpy.typing as npt
 Array = npt.NDArray[Any]
 Mask = npt.NDArray[np.bool_]
 
-LEAST_AMPLITUDE = 0.02  # of U: a wake that swings less does not shed
-_SETTLED = 0.6  # of the swing in a record's last half, that its first half has at least once a wake has settled
-LEAST_FRAMES = 8  # of an oscillation that a sine is fitted to
-_TRIED = 16  # frequencies for each that the length of a record tells apart
-_LONGEST = 0.75  # of the lowest frequency's periods in a record: below, a trend would pass for an oscillation
+LEAST_AMPLITUDE = 0.02  # in U: a wake that swings less does not shed vortices
+_SETTLED = 0.6  # a wake has settled if the first half of a record swings at least this share of its last half
+LEAST_FRAMES = 8  # that an oscillation must have for the fit of a sine
+_TRIED = 16  # frequencies tried in each interval of frequency that the length of a record resolves
+_LONGEST = 0.75  # periods in a record at the lowest frequency: with fewer, a trend would pass for an oscillation
 
 
 def vorticity(velocity: Array, cell_d: float) -> Array:
-    """dv/dx - du/dy in U/D, (..., x, y) of (..., x, y, 2): central differences, one-sided ones at the edges."""
+    """dv/dx - du/dy in U/D: (..., x, y) from (..., x, y, 2), by central differences, one-sided at the edges."""
     return np.gradient(velocity[..., 1], cell_d, axis=-2) - np.gradient(velocity[..., 0], cell_d, axis=-1)
 
 
 def divergence(velocity: Array, cell_d: float) -> Array:
-    """du/dx + dv/dy in U/D, (..., x, y) of (..., x, y, 2), by the same differences; zero in the flow of a liquid."""
+    """du/dx + dv/dy in U/D: (..., x, y) from (..., x, y, 2), by differences as in `vorticity`; zero in a liquid."""
     return np.gradient(velocity[..., 0], cell_d, axis=-2) + np.gradient(velocity[..., 1], cell_d, axis=-1)
 
 
 def kinetic_energy(velocity: Array, fluid: Mask) -> Array:
-    """The mean of |velocity|^2 / 2 over the cells where `fluid` (x, y) is true, in U^2, (...) of (..., x, y, 2)."""
+    """The mean of |velocity|^2 / 2 over the cells where `fluid` (x, y) is true, in U^2: (...) from (..., x, y, 2)."""
     return np.asarray(0.5 * (velocity[..., fluid, :].astype(np.float64) ** 2).sum(axis=-1).mean(axis=-1))
 
 
 def wake(solid: Mask) -> slice:
-    """The columns behind the obstacle; all where there is none."""
+    """The columns behind the obstacle; all columns if there is no obstacle."""
     columns = np.flatnonzero(solid.any(axis=1))
     return slice(int(columns[-1]) + 1 if len(columns) else 0, len(solid))
 
 
 def transverse(velocity: Array, solid: Mask, cell_d: float) -> Array:
-    """The transverse velocity two D behind the obstacle, mean over its height, by frame: (T,) of (T, x, y, 2).
+    """The transverse velocity 2 D behind the obstacle, averaged over its height: (T,) from (T, x, y, 2).
 
-    It swings once a shedding period, as the lift does. Where the frame ends before, in the last column.
+    The velocity swings once in a shedding period, as the lift does. It is taken in the last column if the frame ends
+    before 2 D.
     """
     rows = np.flatnonzero(solid.any(axis=0)) if solid.any() else np.arange(solid.shape[1])
     column = min(wake(solid).start + round(2 / cell_d), len(solid) - 1)
@@ -52,7 +53,7 @@ def transverse(velocity: Array, solid: Mask, cell_d: float) -> Array:
 
 
 def unsettled(swing: Array) -> str:
-    """Why a wake that swings by `swing` (T,) is not shedding vortices evenly; "" where it is."""
+    """Why a wake that swings by `swing` (T,) does not shed vortices evenly; "" if it does."""
     if len(swing) < 2:
         return "no two frames have finite velocities behind the obstacle"
     early, late = (float(np.ptp(half)) / 2 for half in np.array_split(swing, 2))
@@ -64,10 +65,10 @@ def unsettled(swing: Array) -> str:
 
 
 def strouhal(swing: Array, interval_d: float) -> float:
-    """The frequency f D / U of the sine, with a constant, that fits an evenly spaced `swing` best in least squares.
+    """The frequency f D / U of the sine plus constant that fits an evenly spaced `swing` best in least squares.
 
-    The periodogram of Zechmeister and Kuerster (A&A 496, 577 (2009)), refined by a parabola: unlike a Fourier
-    transform's, its resolution suffices for one period or two. NaN where nothing swings, is not finite or is too
+    The method is the periodogram of Zechmeister and Kuerster (A&A 496, 577 (2009)), refined by a parabola. Its
+    resolution, unlike a Fourier transform's, suffices for one or two periods. NaN: `swing` is flat, not finite or too
     short.
     """
     from scipy import signal  # noqa: PLC0415  a third of a second

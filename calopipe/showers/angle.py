@@ -12,15 +12,15 @@ _SMALLEST_SQUARE = 1e-7  # keeps the square root away from zero, as the referenc
 
 
 def angle_of_hits(hits: Hits, geometry: Geometry) -> FloatArray:
-    """The measured angle (N,) of showers of this calorimeter, as it is recorded: a label that models are trained on.
+    """The measured angle (N,) of showers of this calorimeter, which models are trained on as a label.
 
-    Where all layers are alike this is the reference's definition (`ecal_angle`, svalleco/3Dgan), in units of the index:
-    the slope of the line from the shower's barycentre to each layer's, averaged over the layers that hold energy with
-    the layer's depth as the weight. It is biased towards pi/2, which a shower along the layers' axis reads. A shower
-    without energy reads 100.
+    If all layers are alike, this is the reference's definition (`ecal_angle`, svalleco/3Dgan), in units of the index.
+    A line goes from the barycentre of the shower to the barycentre of each layer that holds energy. The angle is the
+    mean of the angles of these lines, weighted by the layers' depth. It is biased towards pi/2, the angle of a shower
+    along the axis. A shower without energy has 100.
 
-    Where layers are listed, the same in space, from the places of the cells in mm. Layers whose cells all go round the
-    axis tell nothing of the angle and are left out; a shower with energy in no others reads pi/2.
+    If layers are listed, the angle is computed in the same way from the places of the cells in mm. Layers whose cells
+    all go round the axis hold no information on the angle and are left out. A shower with energy only there has pi/2.
     """
     where = positions(geometry)
     place, layer = np.divmod(hits.cell, geometry.shape[2])
@@ -39,8 +39,8 @@ def angle_of_cells(cells: FloatArray, geometry: Geometry) -> FloatArray:
 
 
 def angle_of_moments(layer_energy: Array, x_moment: Array, y_moment: Array, depth: Array) -> FloatArray:
-    """The angle of showers with so much energy in each layer (N, layer), and so large sums of energy times x and y;
-    `depth` (layer,) is in the same unit of length.
+    """The angle (N,) of showers from the energy in each layer (N, layer), and the sums of energy times x and times y,
+    (N, layer) each. `depth` (layer,) is in the same unit of length as x and y.
     """
     total = layer_energy.sum(axis=1)  # (N,)
     filled = layer_energy > 0

@@ -21,8 +21,8 @@ Mask = npt.NDArray[np.bool_]
 
 # The reference stores deposits as GeV x 50 (svalleco/3Dgan), which brings a shower's sum near its incident energy.
 REFERENCE_UNIT_GEV = 0.02
-_SINGLE = 1e-6  # by which a length differs if one of two files has it in single precision
-EMPTY_SHOWER_ANGLE = 100.0  # the reference's answer for a shower without energy: far off any angle, in rad
+_SINGLE = 1e-6  # relative difference of a length between a file in single precision and another file
+EMPTY_SHOWER_ANGLE = 100.0  # the reference's value for a shower without energy, in rad: far from any angle
 
 # Radiation lengths in mm: Particle Data Group, Review of Particle Physics, "Atomic and nuclear properties".
 # Ar is the gas at 20 degrees Celsius and one atmosphere.
@@ -35,10 +35,10 @@ RADIATION_LENGTHS_MM = {
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer of a calorimeter: `pitch_mm` thick, `x0` radiation lengths, with `cells` (n, m) of them.
+    """One layer of a calorimeter: `pitch_mm` thick, of `x0` radiation lengths, with `cells` (n, m).
 
-    Rectangular cells lie n along x and m along y, `size_mm` each, the calorimeter's axis in the middle. Cells in rings
-    lie n in angle and m in radius: `r_edges_mm` are the m + 1 radii between the rings, and the angles begin at -pi.
+    Rectangular cells: n along x and m along y, each of `size_mm`, with the calorimeter's axis in the middle. Cells in
+    rings: n in angle and m in radius; `r_edges_mm` are the m + 1 edges of the rings, and the angles begin at -pi.
     """
 
     pitch_mm: float
@@ -95,14 +95,15 @@ def _numbers(values: Sequence[float]) -> str:
 class Geometry:
     """Cells of a sampling calorimeter: `shape` counts them along x, y and depth (layers).
 
-    `file_unit_gev` is the energy, in GeV, of a deposit of 1.0 in a cell. Where layers differ, or their cells are in
-    rings, `layers` describes each, the first to be hit first; then `shape` is the most cells that a layer has, in angle
-    and radius where they are in rings, and `cell_mm`, `layer_pitch_mm`, `x0_per_layer` are typical sizes (`of_layers`).
+    `file_unit_gev` is the energy, in GeV, of a deposit of 1.0 in a cell. If layers differ, or their cells are in rings,
+    `layers` describes each layer; the layer that is hit first comes first. Then `shape` is the largest number of cells
+    of a layer (for rings in angle and radius), and `cell_mm`, `layer_pitch_mm`, `x0_per_layer` are typical sizes
+    (`of_layers`).
     """
 
-    items: ClassVar[str] = "showers"  # what a dataset of it holds
+    items: ClassVar[str] = "showers"  # what a dataset of this kind holds
     alike: ClassVar[str] = "files of one detector, or give --geometry"  # what a dataset is made of
-    # which may differ where a training begins with the weights of another's model
+    # these may differ from the geometry of the model that a warm start begins with
     rescaled: ClassVar[tuple[str, ...]] = ("cell_mm", "layer_pitch_mm", "x0_per_layer")
 
     shape: tuple[int, int, int]
@@ -129,10 +130,10 @@ class Geometry:
 
     @classmethod
     def of_layers(cls, layers: Sequence[Layer], file_unit_gev: float) -> Geometry:
-        """A calorimeter of these layers, which are listed unless all are alike and their cells squares.
+        """A calorimeter of these layers. They are listed unless all are alike and their cells are squares.
 
-        Where they are listed, `cell_mm` is the median over layers of a cell's size, or of the width of the innermost
-        ring; pitch and radiation lengths are means.
+        If the layers are listed, `cell_mm` is the median over layers of the size of a cell, or of the width of the
+        innermost ring. Pitch and radiation lengths are means.
         """
         if not layers:
             raise InputError("geometry: no layers")
@@ -155,7 +156,7 @@ class Geometry:
 
     @property
     def every_layer(self) -> tuple[Layer, ...]:
-        """The layers, also where they are alike and not listed."""
+        """The layers, also if they are alike and therefore not listed."""
         n, m, layers = self.shape
         alike = Layer(self.layer_pitch_mm, self.x0_per_layer, (n, m), size_mm=(self.cell_mm, self.cell_mm))
         return self.layers or (alike,) * layers
@@ -176,8 +177,8 @@ class Geometry:
         return bool(self.layers) and self.layers[0].r_edges_mm is not None
 
     def difference(self, other: Geometry, *, unit: bool = False) -> tuple[str, str, str] | None:
-        """The first thing in which the detectors differ: its name, what it is here, and what in `other`; None if
-        nothing. The unit of the files counts only if `unit` says so.
+        """The first property in which the detectors differ: its name, its value here, and its value in `other`; None
+        if they do not differ. The unit of the files counts only if `unit` is true.
         """
         names = ["shape"] if self.layers or other.layers else [name for name in asdict(self) if name != "layers"]
         for name in dict.fromkeys((*names, "file_unit_gev")):
@@ -192,14 +193,14 @@ class Geometry:
         return None
 
     def to_json(self) -> dict[str, Any]:
-        """As a JSON document; of layers that are alike and follow each other, one is listed, with their `count`."""
+        """As a JSON document. Alike layers that follow each other are written as one, with their `count`."""
         document = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "layers"}
         listed = [layer.to_json() | {"count": len([*alike])} for layer, alike in groupby(self.layers)]
         return document | ({"layers": listed} if listed else {})
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Geometry:
-        """What `to_json` gave. KeyError, TypeError or InputError: it is no geometry."""
+        """The geometry that `to_json` wrote. KeyError, TypeError or InputError: the document is not a geometry."""
         layers: list[Layer] = []
         for entry in {**document}.get("layers", ()):  # a TypeError if it is no table
             one = dict(entry)
@@ -237,7 +238,7 @@ class Showers:
 
     @property
     def arrays(self) -> dict[str, FloatArray]:
-        """What all showers have, by name."""
+        """The arrays that all showers have, by name."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "more"}
 
     def __len__(self) -> int:

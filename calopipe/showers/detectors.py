@@ -25,8 +25,8 @@ from calopipe.showers.layouts import GEOMETRY
 
 _FILE = ".toml"
 _KNOWN = Path(__file__).with_name("challenge")  # files of calorimeters that have names
-_MOST_LAYERS = 10_000  # that are alike
-_THINNER = 1e-3  # of a pitch: a layer's materials fill it but for rounding
+_MOST_LAYERS = 10_000  # the largest number of alike layers
+_THINNER = 1e-3  # tolerance for rounding, in pitches: a layer's materials fill its pitch
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
@@ -37,9 +37,9 @@ def known() -> Mapping[str, Geometry]:
 
 
 def settled(text: str) -> str:
-    """The value of `--geometry` with a file or a name replaced by what it describes, as JSON; else as it is.
+    """The value of `--geometry`; a file or a name in it is replaced by the calorimeter that it stands for, as JSON.
 
-    So the settings of a dataset name the calorimeter itself, and only the command that is given a file reads it.
+    So the settings of a dataset state the calorimeter itself, and only the command that is given a file reads the file.
     Raises InputError.
     """
     first, _, rest = text.partition(",")
@@ -51,7 +51,7 @@ def settled(text: str) -> str:
 
 
 def split_values(text: str) -> tuple[Geometry | None, dict[str, float]]:
-    """The calorimeter that `--geometry` names, if it does, and the values that replace others. Raises InputError."""
+    """The calorimeter that `--geometry` names, or None, and the values that replace others. Raises InputError."""
     geometry, rest = None, settled(text).strip()
     if rest.startswith("{"):
         geometry, rest = _from_json(rest)
@@ -78,7 +78,7 @@ def _from_json(text: str) -> tuple[Geometry, str]:
 
 
 def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
-    """`geometry` with values in place of its own. Where its layers are listed, a pitch is that of each layer."""
+    """`geometry` with these values in place of its own. If its layers are listed, a pitch is set for every layer."""
     if not values or not geometry.layers:
         return replace(geometry, **values)  # type: ignore[arg-type]
     if "cell_mm" in values:
@@ -109,7 +109,7 @@ def _named(name: str) -> Geometry:
         return _from_toml(content)
     except InputError as error:
         raise InputError(f"--geometry {name}: {str(error).removeprefix('geometry: ')}") from None
-    except ValueError as error:  # what tomllib raises, too
+    except ValueError as error:  # tomllib raises it, too
         raise InputError(f"--geometry {name}: not a whole TOML file ({error})") from None
 
 
@@ -142,7 +142,7 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         )
     if thin := [name for name, mm in thick.items() if not 0 < mm < float("inf")]:
         raise InputError(f"materials_mm: {thin[0]} = {thick[thin[0]]:g}, expected a thickness above 0")
-    # either stands for itself where both are given: layers have gaps, and materials that are not listed
+    # a value that is given counts more than a sum over materials: layers have gaps, and materials that are not listed
     made = {"pitch_mm": sum(thick.values()), "x0": sum(mm / RADIATION_LENGTHS_MM[name] for name, mm in thick.items())}
     pitch, x0 = (_number(made | dict(table) if thick else table, name) for name in made)
     if thick and pitch < made["pitch_mm"] * (1 - _THINNER):
@@ -186,10 +186,10 @@ def _require_known(table: Mapping[str, Any], names: Sequence[str], what: str) ->
 def geometry_of(
     attributes: Mapping[str, Any], shape: Sequence[int], text: str, beside: Geometry | None
 ) -> tuple[Geometry, tuple[str, ...], str]:
-    """The geometry, the names of what is assumed of it, and whose it is. BadFileError, which does not name the file.
+    """The geometry, the names of its values that are assumed, and whose values these are.
 
-    What `text` gives counts more than what the file states, and that more than the geometry `beside`, and that more
-    than what is known of its number of voxels.
+    Sources, the first counts most: `text`; the file's `attributes`; the geometry `beside`, or the reference's, or the
+    known calorimeter with as many voxels. BadFileError, which does not name the file.
     """
     given, values = split_values(text)
     asked = () if given else ("file_unit_gev",) if GEOMETRY in attributes else _VALUES
@@ -216,7 +216,7 @@ def geometry_of(
 
 
 def _stated(name: str, value: Any) -> float:
-    """The number that the attribute `name` states, also as an array of one or as text. BadFileError."""
+    """The number that the attribute `name` states, which may be an array of one number, or text. BadFileError."""
     stated = np.asarray(value)
     try:
         number = float(stated.item())

@@ -31,17 +31,17 @@ logger = logging.getLogger(__name__)
 
 REQUEST = "calopipe_request"  # attribute of generated showers: names what they were made from
 MADE_BY = "made_by"  # attribute of generated showers: how their model was trained, in a line
-CUT = "cut_gev"  # and this the cut of the showers whose labels they have
-_PIECE_EVENTS = 100  # made dense at a time: 26 MB of the reference's showers
-_FALLBACK_CHUNK_EVENTS = 100  # for files stored in one piece
+CUT = "cut_gev"  # attribute of generated showers: the energy cut of the showers whose labels they have
+_PIECE_EVENTS = 100  # showers made dense at a time: 26 MB of the reference's showers
+_FALLBACK_CHUNK_EVENTS = 100  # for files that are not stored in chunks
 
 
 @dataclass(frozen=True)
 class Examined:
-    """Showers of a file that follow one another, as they are stored, and what a `selection` makes of each.
+    """Successive showers of a file, as they are stored, and whether a `selection` takes each of them.
 
-    `file` is the name of their file, `first` the index of the first of them there. Cells are (n, x, y, layer) in the
-    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. What is not asked for is not computed.
+    `file` is the name of the file, `first` the index of the first shower there. Cells are (n, x, y, layer) in the
+    file's unit, labels (n,); `label_flaws` says what is wrong with the labels. Properties are computed when used.
     """
 
     selection: Selection
@@ -63,23 +63,23 @@ class Examined:
 
     @cached_property
     def digests(self) -> Digests:
-        """(n,), `calopipe.events.splits`."""
+        """The digest of each shower, (n,): see `calopipe.events.splits`."""
         return event_digests(self.hits, self.energy_gev, self.theta_rad, self.more)
 
     @cached_property
     def flaws(self) -> Flaws:
-        """What is wrong with each, (n,): with its cells or, where these are good, with its labels."""
+        """What is wrong with each shower, (n,): with its cells or, if these are good, with its labels."""
         in_cells = flaws_of_hits(self.hits)
         return np.where(in_cells != 0, in_cells, self.label_flaws)
 
     @cached_property
     def above_cut(self) -> npt.NDArray[np.bool_]:
-        """Whether each deposits more than the cut in its cells, as they are stored, (n,)."""
+        """Whether each shower deposits more than the cut in its cells, as they are stored, (n,)."""
         return np.asarray(self.hits.sums() > self.selection.cut_gev / self.geometry.file_unit_gev)
 
     @cached_property
     def in_split(self) -> npt.NDArray[np.bool_]:
-        """Whether each is in the split, (n,)."""
+        """Whether each shower is in the split, (n,)."""
         rule, split = self.selection.rule, self.selection.split
         return np.ones(len(self), np.bool_) if split == ALL else rule.mask(split, self.file, self.digests)
 
@@ -88,11 +88,11 @@ class Examined:
 class ShowerFile(Header):
     """A file whose header and labels have been checked; its cells are read and checked on demand.
 
-    `deposits` is the dataset that holds them, `Layout.cells`: (N, voxels) if it is `VOXELS`. Labels are (events,);
-    `mtheta_rad` is None where the file has no `mtheta`; `more` holds the other labels that it has. `label_flaws` says
-    what is wrong with the labels of each event. `request` names what generated showers were made from, `made_by` says
-    it of the model, and `cut_gev` is the cut of those, 0 of any others. `assumed` are the parts of the geometry that
-    neither the file nor the user states, `assumed_of` says whose they are.
+    `deposits` is the dataset that holds the cells, `Layout.cells`: (N, voxels) if it is `VOXELS`. Labels are (events,).
+    `mtheta_rad` is None if the file has no `mtheta`; `more` holds the file's other labels. `label_flaws` says what is
+    wrong with the labels of each event. For generated showers, `request` names what they were made from, `made_by` says
+    how their model was trained, and `cut_gev` is their cut (0 for other showers). `assumed` are the parts of the
+    geometry that neither the file nor the user states; `assumed_of` says whose values are taken.
     """
 
     deposits: str
@@ -110,7 +110,7 @@ class ShowerFile(Header):
     def read(self, start: int = 0, stop: int | None = None) -> Showers:
         """Showers `start` to `stop`. A NaN, infinite or negative cell is an error that names its event.
 
-        The measured angle is that of the file, or of the cells where the file has none.
+        The measured angle is read from the file, or computed from the cells if the file has none.
         """
         events = range(self.events)[start:stop]
         cells = self.cells(events.start, events.stop)
@@ -123,7 +123,7 @@ class ShowerFile(Header):
         return Showers(cells, self.energy_gev[labels], *angles, more=taken(self.more, labels))
 
     def selected(self, mask: npt.NDArray[np.bool_]) -> Iterator[Showers]:
-        """The showers that `mask` (events,) selects, as `read` gives them, those of a chunk at a time."""
+        """The showers that `mask` (events,) selects, as `read` returns them, chunk by chunk."""
         for start in range(0, self.events, self.chunk_events):
             here = mask[start : start + self.chunk_events]
             if here.any():
@@ -137,8 +137,8 @@ class ShowerFile(Header):
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, FloatArray]]:
         """The cells of showers `start` to `stop`, good or bad, piece by piece, each with its first shower's index.
 
-        `start` is a multiple of `chunk_events`. A piece is whole chunks, or a part of one band of chunks where those
-        are larger. HDF5 then keeps the band while it is read, so that nothing is decompressed twice.
+        `start` is a multiple of `chunk_events`. A piece is whole chunks, or a part of one band of chunks if chunks are
+        larger than a piece. HDF5 then caches the band while it is read, and decompresses nothing twice.
         """
         size = max(_PIECE_EVENTS // self.chunk_events, 1) * self.chunk_events
         band_bytes = self.chunk_events * self.geometry.cells * 8 if size > _PIECE_EVENTS else 0
@@ -150,7 +150,7 @@ class ShowerFile(Header):
 
     def _read(self, file: h5py.File, start: int, stop: int) -> FloatArray:
         geometry, stored = self.geometry, file[self.deposits][start:stop]
-        with np.errstate(over="ignore"):  # what is too large is told of by those who count the events
+        with np.errstate(over="ignore"):  # the callers that count the events report values that are too large
             cells: FloatArray = stored.astype(np.float32, copy=False)
         if self.deposits == VOXELS:
             flat = np.zeros((len(cells), geometry.cells), dtype=np.float32)
@@ -170,8 +170,8 @@ class ShowerFile(Header):
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:
         """Whether each event is in the selection, and its digest (`calopipe.events.splits`), (events,) both.
 
-        This reads all cells, unless no event of the file can be in the split: then the digests are 0. InputError: a
-        corrupt event, at which the selection stops, is among them.
+        This reads all cells, unless no event of the file can be in the split: then the digests are 0. InputError: an
+        event is corrupt, and the selection is to stop at corrupt events.
         """
         mask = np.zeros(self.events, dtype=np.bool_)
         digests = np.zeros(self.events, dtype=np.uint64)
@@ -225,11 +225,11 @@ def open_showers(
 ) -> ShowerFile:
     """Check the header and labels of `path`. Its content is hashed unless `sha256` is given.
 
-    `geometry_values` (`calopipe.showers.detectors`) override the file's attributes. A file that states nothing is taken
-    to have the geometry `beside`, a model's, where it has as many cells; else the reference's or, in CaloChallenge's
-    layout, that with its number of voxels. A bad label is an error unless `bad_event` is "skip".
+    `geometry_values` (`calopipe.showers.detectors`) override the file's attributes. For a file that states no geometry,
+    the geometry `beside`, a model's, is assumed if it has as many cells; else the reference's. In CaloChallenge's
+    layout it is the known one with as many voxels. A bad label is an error unless `bad_event` is "skip".
     """
-    try:  # before the file is opened: a file that takes its place meanwhile is read, not the one that was open
+    try:  # hashed before it is opened: if another file takes its place in between, that other file is read
         content = sha256 or storage.sha256_of_file(path)
     except FileNotFoundError:
         raise InputError(f"{path}: no such file; check the path") from None
@@ -240,7 +240,7 @@ def open_showers(
         more = {name: labels.pop(dataset) for name, dataset in DATASETS.items() if dataset in labels}
         flaws = np.zeros(len(stored), dtype=np.int8)
         angles = {"phi": more[PHI]} if PHI in more else {}
-        for name, values in (labels | angles).items():  # the first of an event's flaws counts
+        for name, values in (labels | angles).items():  # the first flaw of an event counts
             flaws = np.where(flaws != 0, flaws, flaws_of_label(name, values))
         opened = ShowerFile(
             path=path,
@@ -269,8 +269,8 @@ def open_showers(
 def open_all(
     paths: Sequence[Location], selection: Selection | None = None, beside: Geometry | None = None
 ) -> list[ShowerFile]:
-    """Open every file as the `selection` asks, and `open_showers` says. All must have one geometry; a content that
-    comes twice is used once, with a warning.
+    """Open every file by `open_showers`, as the `selection` asks. All must have one geometry. Files of the same content
+    are used once, with a warning.
     """
     chosen = selection or Selection()
     known = remembered_hashes(chosen.memory)
@@ -284,7 +284,7 @@ def open_all(
 
 
 def warn_of_assumptions(files: Iterable[ShowerFile]) -> None:
-    """Warn of what `files` do not state of their geometry, once for all that are alike."""
+    """Warn of values of the geometry that `files` do not state, once for all files that lack the same values."""
     of_paths: dict[tuple[str, str], list[Location]] = {}
     for file in files:
         if file.assumed:

@@ -1,4 +1,4 @@
-"""Showers without their empty cells, which are 98 % of all cells: their digests, and what is wrong with them."""
+"""Showers without their empty cells (98 % of all cells), the digests of showers, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Hits:
     def of(cls, cells: FloatArray) -> Hits:
         """The hits of `cells` (N, x, y, layer). A cell that is NaN is a hit."""
         flat = cells.reshape(-1)
-        position = np.flatnonzero(flat != 0)  # of booleans, which is several times faster than of floats
+        position = np.flatnonzero(flat != 0)  # on booleans it is several times faster than on floats
         size = int(np.prod(cells.shape[1:]))
         showers, x, y, layers = cells.shape
         return cls(*np.divmod(position, size), flat[position], (showers, x, y, layers))
@@ -53,24 +53,24 @@ class Hits:
 
     def sums(self) -> npt.NDArray[np.float64]:
         """Sum of each shower's cells (N,), in file units."""
-        return np.bincount(self.row, self.value, len(self))  # type: ignore[return-value]  # floats, of weights
+        return np.bincount(self.row, self.value, len(self))  # type: ignore[return-value]  # weights make it floats
 
     def edges(self) -> npt.NDArray[np.intp]:
-        """Where each shower's hits begin, and where the last one's end, (N + 1,)."""
+        """The index of each shower's first hit, and the number of all hits at the end, (N + 1,)."""
         return np.searchsorted(self.row, np.arange(len(self) + 1))
 
     def digests(self) -> Digests:
-        """64 bits of a hash of each shower's cells, (N,): two of a million different showers agree once in 10^7 sets.
+        """64 bits of a hash of each shower's cells, (N,). One in 10^7 sets of a million showers has two equal ones.
 
-        The hash is the sum of the mixed bits of each hit's position and value, which needs no loop over showers.
+        The hash is a sum over hits, of the mixed bits of position and value; so it needs no loop over showers.
         """
         bits = np.ascontiguousarray(self.value, dtype=np.float32).view(np.uint32)
         sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(mixed(joined(self.cell, bits)), dtype=np.uint64)])
         edges = self.edges()
-        return mixed(sums[edges[1:]] - sums[edges[:-1]])  # sums wrap round, and so do their differences
+        return mixed(sums[edges[1:]] - sums[edges[:-1]])  # sums overflow, and their differences are still right
 
     def at_least(self, threshold: float) -> Hits:
-        """The hits of `threshold`, in file units, or more."""
+        """The hits with a deposit of at least `threshold`, in file units."""
         kept = self.value >= threshold
         return Hits(self.row[kept], self.cell[kept], self.value[kept], self.shape)
 
@@ -97,7 +97,7 @@ def mixed(words: Digests) -> Digests:
 def event_digests(hits: Hits, energy_gev: FloatArray, theta_rad: FloatArray, more: MoreLabels | None = None) -> Digests:
     """64 bits (N,) of a hash of each event: its labels (N,) and its non-zero cells, as float32 in the file's unit.
 
-    `more` labels count where the file has them. Nothing else of the file counts: not its bytes, attributes or
+    The labels in `more` count if the file has them. Nothing else of the file counts: not its bytes, attributes or
     precision, nor the order of its events.
     """
     labels = [np.ascontiguousarray(label, dtype=np.float32).view(np.uint32) for label in (energy_gev, theta_rad)]
@@ -124,6 +124,6 @@ def flaws_of_label(name: str, values: FloatArray) -> Flaws:
     low, high = {"energy": (0, np.inf), "phi": (-np.pi / 2, np.pi / 2)}.get(name, (0, np.pi))
     with np.errstate(invalid="ignore"):
         inside = (values > low) & (values < high)
-    if name == "mtheta":  # that of an empty shower is no angle
+    if name == "mtheta":  # the value of an empty shower is not an angle
         inside |= values == EMPTY_SHOWER_ANGLE
     return np.where(~np.isfinite(values), _NAN, np.where(inside, _NONE, _OUT_OF_RANGE)).astype(np.int8)

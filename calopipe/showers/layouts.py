@@ -1,4 +1,4 @@
-"""How showers are stored in HDF5. A layout is known by its datasets; to read another one, add it to `LAYOUTS`."""
+"""How showers are stored in HDF5. A layout is recognised by its datasets; to read another layout, extend `LAYOUTS`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 CELLS = "ECAL"  # (N, x, y, layer), in the file's unit
 VOXELS = "showers"  # in CaloChallenge's layout: (N, voxels), in MeV
-ENERGIES = "incident_energies"  # there: (N, 1), in MeV
-GEOMETRY = "calopipe_geometry"  # attribute: the geometry as JSON, where its layers are listed
+ENERGIES = "incident_energies"  # in CaloChallenge's layout: (N, 1), in MeV
+GEOMETRY = "calopipe_geometry"  # attribute: the geometry as JSON, if its layers are listed
 Datasets = Mapping[str, "h5py.Dataset"]
 Labels = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The datasets that a file of this layout must have, those that it may have, and how its labels are read from them.
+    """The datasets that a file of this layout must have or may have, and how its labels are read from them.
 
-    `cells` is the dataset of the deposits, (N, x, y, layer) or, of voxels, (N, voxels). `labels` returns `energy` in
-    GeV, `theta` in rad (pi/2 is normal incidence) and, where the file has it, the measured angle `mtheta` in rad, one
-    number a shower each. It may rely on one entry of numbers a shower in each dataset. What it refuses is a
-    BadFileError without the file's name.
+    `cells` is the dataset of the deposits: (N, x, y, layer), or (N, voxels). The function `labels` returns `energy` in
+    GeV, `theta` in rad (pi/2 is normal incidence) and, if the file has it, the measured angle `mtheta` in rad, with one
+    number for each shower. Each dataset that it is given has N entries of numbers. It raises BadFileError, without the
+    file's name, for values that it refuses.
     """
 
     needs: frozenset[str]
@@ -56,7 +56,7 @@ def _labels_in_target(datasets: Datasets) -> Labels:
 
 
 def _labels_of_challenge(datasets: Datasets) -> Labels:
-    """Particles along the axis, of energies in MeV."""
+    """Labels of particles along the axis, with energies in MeV in the file."""
     energy = datasets[ENERGIES][()].astype(np.float64) * 1e-3
     return {"energy": energy, "theta": np.full(len(energy), np.pi / 2)}
 
@@ -72,7 +72,7 @@ LAYOUTS = (
 def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
     """The labels (N,) and the cells of the file that holds these datasets, once its header is checked.
 
-    `phi` (rad) and `pdg` are read in any layout, if they are there. Labels are float32, but `pdg` int32. Raises
+    `phi` (rad) and `pdg` are read in any layout, if they are there. Labels are float32, except `pdg`, which is int32.
     BadFileError, which does not name the file: it is in no known layout, or was not completely written.
     """
     layout = next((layout for layout in LAYOUTS if layout.needs <= datasets.keys()), None)
@@ -90,7 +90,7 @@ def read_labels(datasets: Datasets) -> tuple[Labels, h5py.Dataset]:
 
 
 def read_labels_alone(datasets: Datasets) -> Labels | None:
-    """The labels of a file that has those of a layout, and no cells; None of any other. BadFileError."""
+    """The labels of a file that has all labels of a layout, and no cells; None for any other file. BadFileError."""
     layout = next((layout for layout in LAYOUTS if layout.needs - {layout.cells} <= datasets.keys()), None)
     if layout is None or {layout.cells for layout in LAYOUTS} & datasets.keys():
         return None
@@ -117,7 +117,7 @@ def _labels_of(layout: Layout, datasets: Datasets, showers: int) -> Labels:
 
 
 def _require_kinds(values: npt.NDArray[Any]) -> None:
-    """Raise BadFileError unless these are codes of particles."""
+    """Raise BadFileError unless all `values` are codes of particles."""
     whole = np.isfinite(values) & (np.rint(values) == values) & (values != 0) & (np.abs(values) < 2.0**31)
     if not whole.all():
         event = int(np.argmin(whole))
@@ -130,7 +130,7 @@ def _not_one_a_shower(name: str, values: Any, expected: str) -> BadFileError:
 
 
 def _require_stored(cells: h5py.Dataset) -> None:
-    """Raise BadFileError unless all cells that the dataset declares were written: others would read as zeros."""
+    """Raise BadFileError unless all cells that the dataset declares were written: missing ones would read as zeros."""
     if cells.is_virtual:
         sources = {source.file_name for source in cells.virtual_sources()} - {"."}
         places = (Path(), Path(cells.file.filename).parent)  # where HDF5 looks for other files

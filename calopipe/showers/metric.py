@@ -13,14 +13,14 @@ import numpy.typing as npt
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import Array, FloatArray, Geometry
 
-# Geant4 against itself reads 0.14 +- 0.03 with 500 showers a side in a bin, 0.09 with 1,000 and 0.28 +- 0.09 with 200:
-# E is a mean of relative errors, most of them of cells far from the shower that hold next to nothing.
+# Geant4 against itself gives 0.14 +- 0.03 with 500 showers a side in a bin, 0.09 with 1,000 and 0.28 +- 0.09 with 200:
+# E is a mean of relative errors, and most of these come from cells far from the shower, which hold almost no energy.
 LEAST_EVENTS = 500
 
 
 @dataclass(frozen=True)
 class MetricBin:
-    """Showers whose energy and angle are within reach of these; with infinite reaches, all."""
+    """The showers whose energy and angle are near these values; with infinite reaches, all showers."""
 
     energy_gev: float
     theta_rad: float
@@ -28,7 +28,7 @@ class MetricBin:
     theta_reach_rad: float = 0.1
 
     def holds(self, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-        """Which showers of these labels (N,) are in the bin, (N,)."""
+        """Whether each shower with these labels (N,) is in the bin, (N,)."""
         return (np.abs(energy_gev - self.energy_gev) <= self.energy_reach_gev) & (
             np.abs(theta_rad - self.theta_rad) <= self.theta_reach_rad
         )
@@ -43,8 +43,8 @@ REFERENCE_BINS = tuple(
 class Profiles:
     """The input of the metric: `along` x, y and the layers, each (N, bins), and the measured angle (N,), rad.
 
-    Energies in any unit, the same for both sets; places in units of the index, in rings of angle and radius in place of
-    x and y; the angle as `calopipe.showers.angle.angle_of_hits` defines it.
+    Energies are in any unit, the same for both sets. Places are in units of the index; cells in rings have angle and
+    radius in place of x and y. `calopipe.showers.angle.angle_of_hits` defines the angle.
     """
 
     energy_gev: npt.NDArray[Any]
@@ -58,12 +58,12 @@ class Profiles:
         return Profiles(self.energy_gev[chosen], self.theta_rad[chosen], along, self.angle_rad[chosen])
 
     def rows(self) -> Array:
-        """All of it in one array (N, numbers), float64."""
+        """All values in one array (N, numbers), float64."""
         return np.column_stack((self.energy_gev, self.theta_rad, *self.along, self.angle_rad)).astype(np.float64)
 
     @classmethod
     def of_rows(cls, rows: Array, shape: tuple[int, int, int]) -> Profiles:
-        """What `rows` gave for showers with so many cells along x, y and the layers; the labels are float32 again."""
+        """The profiles whose `rows` these are, for `shape` cells (x, y, layers); the labels are float32 again."""
         energy, theta, x, y, layers, angle = np.split(rows, np.cumsum((1, 1, *shape)), axis=1)
         return cls(energy[:, 0].astype(np.float32), theta[:, 0].astype(np.float32), (x, y, layers), angle[:, 0])
 
@@ -87,14 +87,15 @@ def metric(
 ) -> dict[str, Any]:
     """P + E + A, the mean over bins of energy and angle (`metric`, svalleco/3Dgan, which adds P twice).
 
-    In a bin, P is the mean relative error of the first moments and of the second, about the first, of the showers
-    along x, y and the layers; E that of the mean profiles; A that of the mean measured angle. Relative errors are
-    absolute values over the reference's. E leaves out the slices in which the reference's profile holds nothing, or
-    less than `least_share` of its energy: those far from the shower hold next to none, and their errors are noise.
+    Each part is a mean relative error in a bin, the absolute difference over the reference's value: P of the first and
+    the second central moments of the showers along x, y and the layers, E of the mean profiles, A of the mean measured
+    angle. E leaves out the slices in which the reference's profile holds nothing, or less than `least_share` of its
+    energy: slices far from the shower hold almost none, and their errors are noise.
 
-    Returns `value`, its parts `position`, `profile` and `angle`, and of each of `bins` the value and the numbers of
-    showers. A bin with fewer than `least_events` showers with energy in either set has None, and then so has the
-    whole. The fewer the showers, the larger the figure, for a perfect candidate too: compare figures of equally many.
+    Returns `value`, its parts `position`, `profile` and `angle`, and for each of `bins` the value and the numbers of
+    showers. The value of a bin is None if either set has fewer than `least_events` showers with energy there; then the
+    whole value is None, too. With fewer showers the figure is larger, also for a perfect candidate: compare figures of
+    equally many showers.
     """
     known, described = [], []
     for chosen in bins:
@@ -138,7 +139,7 @@ def _parts(reference: Profiles, candidate: Profiles, least_share: float) -> tupl
 
 
 def _moments(profile: Array) -> tuple[float, float]:
-    """Mean over showers of the first moment of `profile` (N, bins), and of the second about the first."""
+    """Means over showers of the first moment and of the second central moment of `profile` (N, bins)."""
     place = np.arange(profile.shape[1])
     total = profile.sum(axis=1)
     first = profile @ place / total
@@ -147,7 +148,7 @@ def _moments(profile: Array) -> tuple[float, float]:
 
 
 def _error(expected: float, value: float) -> float:
-    """|value - expected| / |expected|; over zero it is 0 where zero was found, else 1."""
+    """|value - expected| / |expected|; if `expected` is 0, it is 0 for a `value` of 0 and 1 for any other."""
     if expected == 0:
         return float(value != 0)
     return abs(value - expected) / abs(expected)

@@ -10,7 +10,7 @@ import numpy as np
 from calopipe.errors import InputError
 from calopipe.showers.cells import Array, FloatArray, Geometry, Index, Layer, Mask
 
-_ROUNDING = 1e-9  # of a cell: a middle that lies on an edge is on it, whatever the rounding
+_ROUNDING = 1e-9  # in cells: a point this near to an edge counts as on the edge
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ class Positions:
     """Every place of a layer's (n, m) cells, flattened: (layers, places) each; NaN where the layer has no such cell.
 
     `x_mm` and `y_mm` are the middle of a cell, from the calorimeter's axis. A cell that goes once round the axis has
-    its middle there; `ring_mm` is its mean radius, 0 for all others. `r_mm` is the distance from the axis to the
-    middle, or the mean radius. `area_mm2` is the area. `exists` says which places are cells.
+    its middle on the axis. `ring_mm` is the mean radius of such a cell, 0 for other cells. `r_mm` is the distance from
+    the axis to the middle, or the mean radius. `area_mm2` is the area. `exists` says which places are cells.
 
     (layers,): `z_mm` and `z_x0`, the middle of each layer's depth, `x0` its radiation lengths.
     """
@@ -52,7 +52,7 @@ def positions(geometry: Geometry) -> Positions:
     of_layers = np.cumsum(pitch) - pitch / 2, np.cumsum(x0) - x0 / 2, x0
     arrays = (x, y, ring, area, np.isfinite(x), *of_layers)
     for array in arrays:
-        array.flags.writeable = False  # they are remembered
+        array.flags.writeable = False  # the arrays are cached
     return Positions(*arrays)
 
 
@@ -60,7 +60,7 @@ def positions(geometry: Geometry) -> Positions:
 def voxel_order(geometry: Geometry) -> Index:
     """Where each voxel of CaloChallenge's layout is in a shower's flattened (n, m, layer) array, (voxels,).
 
-    Voxels are ordered by layer, then angle (or x), then radius (or y); places that are no cells are left out.
+    Voxels are ordered by layer, then angle (or x), then radius (or y); places without a cell are left out.
     """
     layers = geometry.shape[2]
     number, place = np.nonzero(positions(geometry).exists)
@@ -102,10 +102,11 @@ def _cells_of(layer: Layer) -> Array:
 
 
 def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[Index, Mask]:
-    """The places of the cells (n, m) = `first`, `second` (...) of a layer, and whether there are such; -1 where not.
+    """The places (...) of the cells with indices `first` and `second` (...) in a layer, and whether these cells exist.
 
-    Counts may be one beyond a layer's cells. In rings the angle goes round, so that a cell all round the axis is beside
-    itself; within an innermost ring that begins at the axis is the opposite cell.
+    The place of a cell that does not exist is -1. An index may be one beyond a layer's cells. In rings the angle goes
+    round: a cell all round the axis is its own neighbour. If the innermost ring begins at the axis, the inner neighbour
+    of its cells is the opposite cell.
     """
     of_layer = geometry.every_layer[layer]
     n, m = of_layer.cells
@@ -118,9 +119,9 @@ def steps(geometry: Geometry, layer: int, first: Index, second: Index) -> tuple[
 
 
 def nearest(geometry: Geometry, layer: int, other: int) -> Index:
-    """The cell of layer `other` in which the middle of each cell (places,) of `layer` is; -1 where there is none.
+    """The cell of layer `other` in which the middle of each cell of `layer` lies, (places,); -1 if there is none.
 
-    For a cell all round the axis it is a cell at the angle 0 and the mean radius.
+    The middle of a cell all round the axis is taken at the angle 0 and the mean radius.
     """
     where = positions(geometry)
     places = place_at(geometry, other, where.x_mm[layer] + where.ring_mm[layer], where.y_mm[layer])
@@ -128,9 +129,9 @@ def nearest(geometry: Geometry, layer: int, other: int) -> Index:
 
 
 def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
-    """The cell of `layer` that the points `x_mm`, `y_mm` (...) are in; -1 where they are in none, or NaN.
+    """The cell of `layer` that holds each point `x_mm`, `y_mm` (...); -1 for a point in no cell, or NaN.
 
-    Between two cells it is the one of higher x, y, angle or radius.
+    A point on the edge between two cells is in the cell of higher x, y, angle or radius.
     """
     to = geometry.every_layer[layer]
     n, m = to.cells

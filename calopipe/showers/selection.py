@@ -13,7 +13,7 @@ from calopipe.options import add_settings, setting, settings_of, told
 from calopipe.showers.detectors import settled
 from calopipe.storage import Location
 
-CUT_GEV = 0.0  # showers without any energy; the reference's is 0.2, which is 10 in the unit of its files
+CUT_GEV = 0.0  # drops only showers without energy; the reference's cut is 0.2, which is 10 in the unit of its files
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Selection:
     """The events of `split` that deposit more than `cut_gev`, and how to read their files.
 
     `rule` divides events among the splits. `bad_event` says what happens at a corrupt event: "stop" or "skip".
-    `geometry` (`calopipe.showers.detectors`) overrides the files' attributes, such as the unit that the cut is applied
-    in; what it names is read when the selection is made. `memory` is the folder of a dataset that remembers the files'
-    hashes and their events, which saves only time.
+    `geometry` (`calopipe.showers.detectors`) overrides the files' attributes, such as the unit for the cut. A file that
+    it names is read when the selection is made. `memory` is the folder of a dataset that remembers the hashes and the
+    events of the files; it only saves time.
     """
 
     split: str = ALL
@@ -35,12 +35,12 @@ class Selection:
 
     def __post_init__(self) -> None:
         require_energy("cut_gev", self.cut_gev)
-        object.__setattr__(self, "geometry", settled(self.geometry))  # not the name of a file, but what it describes
+        object.__setattr__(self, "geometry", settled(self.geometry))  # the calorimeter, not the name of its file
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Chosen:
-    """Which showers of the files count, and which of their cells."""
+    """Which showers of the files count, and which cells of these showers count."""
 
     dataset: str = setting(
         "", help="Folder or gs:// address of a dataset that several runs share; empty for OUTPUT/dataset."
@@ -65,10 +65,10 @@ class _Chosen:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reading(Tolerance, _Chosen):  # what is chosen comes first
-    """How files of showers are read: options of the commands, parameters of the pipeline, a value between its steps.
+class Reading(Tolerance, _Chosen):  # the fields of _Chosen come first
+    """How files of showers are read: which showers count, and what is done about bad ones.
 
-    It decides which showers count, and what is done about bad ones.
+    Its fields are options of the commands and parameters of the pipeline. The steps of the pipeline hand it on.
     """
 
     @property
@@ -82,7 +82,7 @@ class Reading(Tolerance, _Chosen):  # what is chosen comes first
 
 
 def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults: str) -> None:
-    """Add the options that decide which showers count; `defaults` say in words what stands for one that is left out."""
+    """Add the options that decide which showers count; `defaults` state in words what a missing option means."""
     command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
     command.add_argument(
         "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"

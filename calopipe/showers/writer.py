@@ -1,4 +1,4 @@
-"""Write showers to an HDF5 file: in the layout of variable angles, or in CaloChallenge's."""
+"""Write showers to an HDF5 file, in the layout of variable angles or in CaloChallenge's layout."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from calopipe.showers.layouts import CELLS, ENERGIES, GEOMETRY, VOXELS
 from calopipe.showers.positions import require_cells, voxel_order
 from calopipe.storage import Location
 
-_LEVEL = 2  # of the compression; level 1 is hardly faster, and files are 40 % larger
+_LEVEL = 2  # of the compression; level 1 is hardly faster, and its files are 40 % larger
 
 
 def showers_a_chunk(geometry: Geometry) -> int:
-    """How many showers a file of this geometry stores, and compresses, together."""
+    """How many showers of this geometry are stored and compressed together in a file."""
     return 50 if geometry.rings else 10
 
 
@@ -31,11 +31,11 @@ class _Deposits:
     """The deposits of a file, compressed by zlib-ng in an eighth of the time that HDF5's own gzip filter takes."""
 
     def __init__(self, file: h5py.File, name: str, chunk: int, shape: tuple[int, ...]) -> None:
-        """Make the dataset `name`, of so many showers of this `shape` in a `chunk`."""
+        """Make the dataset `name` of showers of this `shape`, with `chunk` showers in a chunk."""
         self._stored = file.create_dataset(
             name, (0, *shape), "f4", maxshape=(None, *shape), chunks=(chunk, *shape), compression="gzip"
         )
-        self._chunk, self._left = chunk, np.empty((0, *shape), np.float32)  # what fills no chunk yet
+        self._chunk, self._left = chunk, np.empty((0, *shape), np.float32)  # showers that do not fill a chunk yet
 
     def write(self, showers: FloatArray) -> None:
         """Append `showers` (N, ...)."""
@@ -48,9 +48,9 @@ class _Deposits:
         self._left = showers[whole:].copy()
 
     def append(self, other: h5py.Dataset) -> None:
-        """Append the showers of another such dataset, as they are stored. Those before must fill whole chunks.
+        """Append the showers of another such dataset, as they are stored. The showers before must fill whole chunks.
 
-        ValueError: they do not, or the other one has byte shuffle.
+        ValueError: they do not, or the other dataset has byte shuffle.
         """
         if len(self._left) or len(self._stored) % self._chunk or other.shuffle:
             raise ValueError(f"{other.file.filename} cannot be appended as it is stored")
@@ -79,7 +79,7 @@ class ShowerWriter:
         shape = (len(voxel_order(geometry)),) if deposits == VOXELS else geometry.shape
         self._cells = _Deposits(file, deposits, showers_a_chunk(geometry), shape)
         if deposits == VOXELS:
-            # double precision: an energy in GeV is the same, to the bit, when it is read again
+            # double precision, so an energy in GeV is the same, to the bit, when it is read again
             file.create_dataset(ENERGIES, (0, 1), "f8", maxshape=(None, 1), chunks=(1024, 1))
             return
         for name in ("energy", "theta", "mtheta", "eta", "sum"):
@@ -88,7 +88,7 @@ class ShowerWriter:
     def write(self, showers: Showers) -> None:
         """Append `showers`. Their measured angle is taken from `mtheta_rad`, the pseudorapidity from `theta_rad`.
 
-        CaloChallenge's layout holds no theta. InputError: they hold energy where the calorimeter has no cell.
+        CaloChallenge's layout holds no theta. InputError: showers hold energy where the calorimeter has no cell.
         """
         require_cells(showers.cells, self._geometry)
         if self._deposits == VOXELS:
@@ -108,7 +108,7 @@ class ShowerWriter:
         self._append_labels(columns)
 
     def append(self, path: Path) -> None:
-        """Append the showers of a file of this geometry that `shower_writer` made, chunks of cells as they are stored.
+        """Append the showers of a file of this geometry that `shower_writer` made, without decompressing the cells.
 
         The showers before must fill whole chunks.
         """
@@ -117,7 +117,7 @@ class ShowerWriter:
             self._append_labels({name: stored[()] for name, stored in part.items() if name != self._deposits})
 
     def close(self) -> None:
-        """Write what is left, as `shower_writer` does at its end."""
+        """Write the showers that do not fill a chunk. `shower_writer` does this at its end."""
         self._cells.close()
 
     def _append_labels(self, columns: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ class ShowerWriter:
         self._sink.require_written()
 
     def _require_label(self, name: str, kind: Any) -> None:
-        """Make the dataset of a label, a number a shower, if it is not there."""
+        """Make the dataset of a label, with a number for each shower, if it is not there."""
         if name not in self._file:
             self._file.create_dataset(name, (0,), kind, maxshape=(None,), chunks=(1024,))
 
@@ -140,7 +140,7 @@ def shower_writer(
 ) -> Iterator[ShowerWriter]:
     """A writer of the file `path`, which appears when it is complete. `attributes` are added to the geometry's.
 
-    The layout is CaloChallenge's if `deposits`, as of a `ShowerFile`, says so, or says nothing and cells are in rings.
+    The layout is CaloChallenge's if `deposits`, as in a `ShowerFile`, is `VOXELS`, or is empty and cells are in rings.
     """
     deposits = VOXELS if deposits == VOXELS or (geometry.rings and not deposits) else CELLS
     with new_file(path) as (file, sink):

@@ -1,1 +1,1 @@
-"""The steps of a flow that showers do not have."""
+"""The steps that only the pipeline of flows has."""

@@ -1,4 +1,4 @@
-"""Step 1 of a flow: HDF5 files of simulations to a dataset of pairs of frames."""
+"""Step 1 of a flow: from HDF5 files of simulations to a dataset of pairs of frames."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Step 4 of a flow: the roll-outs beside the solver's simulations, a verdict and a report."""
+"""Step 4 of a flow: compares the roll-outs with the solver's simulations, and writes a verdict and a report."""
 
 from typing import NamedTuple
 

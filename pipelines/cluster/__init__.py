@@ -1,1 +1,1 @@
-"""What a run asks of a cluster: resources, accelerators, volumes."""
+"""What a run needs on a cluster: resources, accelerators, volumes."""

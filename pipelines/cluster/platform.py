@@ -1,4 +1,4 @@
-"""What a cluster has for the steps, as the user states it: image, volume, resources, accelerators, nodes."""
+"""What a cluster offers to the steps, as the user states it: image, volume, resources, accelerators, nodes."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from components.image import IMAGE
 from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
 
 # Topologies whose chips all belong to one machine, by GKE's name of the accelerator. Larger slices consist of several
-# machines, each of which would run a pod. Some of GKE's machines hold only a part of 2x4; the pod asks for all eight
-# chips, so it runs on one that has them.
+# machines, and each machine would run a pod. Some of GKE's machines hold only a part of 2x4. The pod asks for all eight
+# chips, so it runs on a machine that has eight.
 SINGLE_HOST = {
     "tpu-v4-podslice": ("2x2x1",),
     "tpu-v5-lite-podslice": ("1x1", "2x2", "2x4"),
@@ -38,12 +38,12 @@ class Accelerator:
 
 
 def nvidia(count: int, kind: str) -> Accelerator:
-    """GPUs of one machine, of GKE's `kind` unless that is empty."""
+    """`count` GPUs of one machine, of GKE's `kind` unless `kind` is empty."""
     return Accelerator("nvidia.com/gpu", count, {"cloud.google.com/gke-accelerator": kind} if kind else {})
 
 
 def tpu(slice_: str) -> Accelerator:
-    """The chips of "TYPE:TOPOLOGY", all of one machine."""
+    """The TPU chips of the slice "TYPE:TOPOLOGY", all of one machine."""
     kind, _, topology = slice_.partition(":")
     if topology not in SINGLE_HOST.get(kind, ()):
         known = ", ".join(f"{name}:{topology}" for name, topologies in SINGLE_HOST.items() for topology in topologies)
@@ -59,7 +59,7 @@ def tpu(slice_: str) -> Accelerator:
 
 
 _CLAIM_OF_NODES = "calopipe-data:/data"  # as deploy/volume/ has it
-# kfp names the pod's volume after the claim: of the names that a claim may have, only labels can be mounted.
+# kfp names the pod's volume after the claim: so a claim can be mounted only if its name is also a valid label.
 _CLAIM = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?:(/\w[\w.-]*)+", re.ASCII)
 _PLAIN = re.compile(r"\w+((://|[-._]+|[:/@])\w+)*/?", re.ASCII)
 
@@ -121,7 +121,7 @@ class Platform:
 
     @property
     def strategy(self) -> str:
-        """The distribution strategy that uses what training gets."""
+        """The distribution strategy that uses all devices of the training."""
         if self.nodes > 1:
             return "multi-worker"
         if self.tpu:
@@ -129,10 +129,10 @@ class Platform:
         return "mirrored" if self.gpus > 1 else "one-device"
 
     def job(self) -> dict[str, Any]:
-        """How training is started on several nodes, for the train step; empty where that trains by itself.
+        """How the train step starts a training on several nodes; empty if the step trains by itself.
 
-        The resources are those of each node, by Kubernetes's names. The deadline is that of one attempt of the step,
-        restarts of its workers included.
+        The resources are those of each node, by Kubernetes's names. The deadline is for one attempt of the step,
+        including restarts of its workers.
         """
         if self.nodes == 1:
             return {}
@@ -147,34 +147,34 @@ class Platform:
         }
 
     def work(self, step: str) -> Resources:
-        """What the work of `step` needs, wherever it is done."""
+        """The resources for the work of `step`, wherever the work is done."""
         return resources_by_step(self.resources, self.hours)[step]
 
     def pod(self, step: str) -> Resources:
-        """What the pod of `step` asks for."""
+        """The resources that the pod of `step` asks for."""
         work = self.work(step)
         if step == "train" and self.nodes > 1:
             return replace(LAUNCHER, hours=work.hours + LAUNCHER.hours)
         return work
 
     def accelerator(self, step: str) -> Accelerator | None:
-        """What the pod of `step` computes on."""
+        """The accelerator of the pod of `step`, or None."""
         if step == "train" and self.nodes == 1:
             return self._device()
-        # Of GPUs, generation uses one; on TPUs it has no strategy, and runs on the processors of another node.
+        # Generation uses one GPU. For TPUs it has no strategy, so it runs on the processors of another node.
         if step == "generate" and self.gpus:
             return nvidia(1, self.gpu_type)
         return None
 
     def _device(self) -> Accelerator | None:
-        """What a node trains on."""
+        """The accelerator on which a node trains, or None."""
         if self.tpu:
             return tpu(self.tpu)
         return nvidia(self.gpus, self.gpu_type) if self.gpus else None
 
 
 def _require_consistent(platform: Platform) -> None:
-    """Raise InputError where the options contradict each other."""
+    """Raise InputError if the options contradict each other."""
     gpu_type, nodes = f"--gpu-type {platform.gpu_type!r}", f"with --nodes {platform.nodes}"
     if platform.gpu_type and not platform.gpus:
         raise InputError(f"{gpu_type} without GPUs; give --gpus too")
@@ -197,7 +197,7 @@ def _require_consistent(platform: Platform) -> None:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options that state a cluster; `platform_of` reads them."""
+    """Add the options that state a cluster; `platform_of` reads them."""
     group = parser.add_argument_group("the cluster", f"The steps are {', '.join(STEPS)}.")
     add_settings(group, settings_of(Platform))
 

@@ -1,1 +1,1 @@
-"""A run on this machine."""
+"""A run of the pipeline on this machine."""

@@ -1,6 +1,6 @@
-"""The pipeline on this machine: each step a process of this environment, through kfp's local runner.
+"""The pipeline on this machine: kfp's local runner runs each step as a process of this environment.
 
-It shows a line for each step, and progress; a log has everything else.
+The terminal shows a line for each step, and progress. A log has everything else.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _PERCENT = re.compile(r"(\d+)%")
 _NAME_COLUMNS, _BAR_COLUMNS = 12, 20
 _LINES_OF_A_FAILURE = 15
 _CLEAR_LINE = "\r\x1b[K"
-# That a step may take after Ctrl-C before it gets SIGTERM, by which trainings save too; and after SIGTERM.
+# Seconds that a step may take after Ctrl-C before it gets SIGTERM (trainings save at both), and then after SIGTERM.
 _INTERRUPTED_S, _TERMINATED_S = 5.0, 60.0
 
 
@@ -50,7 +50,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     """Run every step of the pipeline called `name` with the `parameters` into `output`, an absolute path or an address.
 
     InputError, before any work: another process runs a pipeline into it. A file in OUTPUT/logs gets all that the steps
-    and kfp print, and a `verbose` run prints it here too. OUTPUT/index.html leads to what is there at the end, also
+    and kfp print, and a `verbose` run prints it here too. At the end OUTPUT/index.html links to all that was made, also
     after a failure. The last lines that are printed are the verdict, the report and this page.
     """
     keep_from_others()
@@ -71,7 +71,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
             try:
                 with _python3_in_names():
                     pipeline(**parameters)
-            except RuntimeError:  # what kfp raises when a step fails
+            except RuntimeError:  # kfp raises it when a step fails
                 failed = view.stopped or "before the first"
             except KeyboardInterrupt:
                 _end_steps()
@@ -87,9 +87,9 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
 
 
 def _end_steps() -> None:
-    """Wait for the step that runs, which has had Ctrl-C too; end it if it goes on, or at a second Ctrl-C.
+    """Wait for the running step, which also gets Ctrl-C. End the step if it goes on, or at a second Ctrl-C.
 
-    kfp does not wait, and a step that was about to start may not have got the signal.
+    kfp does not wait. A step that was about to start may not have got the signal.
     """
     going = psutil.Process().children(recursive=True)  # kfp starts a shell, which starts the step
     try:
@@ -108,7 +108,7 @@ def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:
     print(f"verdict: {verdict}")
     print(_from_here(f"report:  {output / 'report.html'}"))
     print(_from_here(f"open:    {output / overview.INDEX_FILE}"))
-    from training.registry.registry import Registry  # noqa: PLC0415  h5py, which a failure need not wait for
+    from training.registry.registry import Registry  # noqa: PLC0415  loads h5py, not needed after a failure
 
     if used := Registry(storage.location(parameters.get("registry") or f"{output}/registry")).in_use():
         print(f"model in use: {used}")
@@ -116,11 +116,11 @@ def _show(parameters: Mapping[str, Any], output: storage.Location) -> None:
 
 @contextmanager
 def _python3_in_names() -> Iterator[None]:
-    """Let "python3" run this interpreter, and keep the text "python3" in the names of files as it is.
+    """Let "python3" run this interpreter, and leave the text "python3" in the names of files unchanged.
 
-    kfp 2.16 puts `sys.executable` in place of "python3" in every argument of a local step, in parameters too
-    (`replace_python_executable` in kfp/local/subprocess_task_handler.py, which has no option against it). Here it puts
-    "python3" in place of itself.
+    In every argument of a local step, also in parameters, kfp 2.16 replaces "python3" by `sys.executable`
+    (`replace_python_executable` in kfp/local/subprocess_task_handler.py, which has no option against it). Within this
+    block, `sys.executable` is "python3", so nothing changes.
     """
     executable, path = sys.executable, os.environ.get("PATH", os.defpath)
     sys.executable, os.environ["PATH"] = "python3", f"{Path(executable).parent}{os.pathsep}{path}"
@@ -133,9 +133,9 @@ def _python3_in_names() -> Iterator[None]:
 class View(io.TextIOBase):
     """Replaces standard output while kfp runs the steps, whose output kfp prints there line by line.
 
-    All of it goes to `log`. The `terminal` gets a line for each step that has ended: its name, the seconds it took, and
-    its last message. If `terminal` is a terminal, it also shows the running step, with a progress bar. With `verbose`
-    it gets all that the log gets.
+    The whole output goes to `log`. The `terminal` gets a line for each step that has ended: its name, the seconds it
+    took, and its last message. If `terminal` is a terminal, it also shows the running step, with a progress bar. With
+    `verbose` it gets all that the log gets.
     """
 
     def __init__(self, log: TextIO, terminal: TextIO, *, verbose: bool) -> None:
@@ -143,7 +143,7 @@ class View(io.TextIOBase):
         self._live = terminal.isatty() and not verbose
         self._step, self._said, self._began_at = "", "", 0.0
         self.stopped = ""  # the step that did not finish
-        self._rest = ""  # of a line that has not ended
+        self._rest = ""  # the text of a line that has not ended
         self._last: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
 
     @property
@@ -158,7 +158,7 @@ class View(io.TextIOBase):
         return len(text)
 
     def end(self) -> None:
-        """Remove what was drawn; print a line if a step is not done."""
+        """Clear the line that shows the running step; print a line if a step is not done."""
         if self._step:
             self.stopped = self._step
             self._end_step("not finished")
@@ -190,7 +190,7 @@ class View(io.TextIOBase):
     def _draw(self, text: str) -> None:
         """Show `text` beside the step's name on a terminal, until something else is shown."""
         if self._live:
-            columns = shutil.get_terminal_size().columns - 1  # a line that is full would begin another
+            columns = shutil.get_terminal_size().columns - 1  # a full line would begin another line
             self._show(_CLEAR_LINE + f"{self._step:{_NAME_COLUMNS}}{text}"[:columns])
 
     def _end_step(self, text: str) -> None:
@@ -206,7 +206,7 @@ class View(io.TextIOBase):
 
 @contextmanager
 def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[View, Path]]:
-    """Replace standard output by a view, whose log is a new file in `folder`; the view, and the path of the log."""
+    """Replace standard output by a view, whose log is a new file in `folder`. Yields the view and the log's path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now():%Y-%m-%d-%H-%M-%S}.log"
     with path.open("a", encoding="utf-8", buffering=1) as log:
@@ -220,5 +220,5 @@ def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[Vi
 
 
 def _from_here(text: str) -> str:
-    """`text` with paths within the current folder as they are from there."""
+    """`text`, where paths within the current folder are relative to it."""
     return text.replace(f"{Path.cwd()}/", "")

@@ -1,8 +1,8 @@
 """A server of Kubeflow Pipelines: every request has a time-out, and every refusal becomes one line.
 
-This uses the client that is generated from the API's contract (kfp-server-api) and not `kfp.Client`, which wraps it:
-that one sets no time-outs, asks for the server's health five times, five seconds apart, and takes a credential from the
-environment for whatever address it is given.
+This uses the client that is generated from the API's contract (kfp-server-api), and not `kfp.Client`, which wraps it.
+`kfp.Client` sets no time-outs, asks for the server's health five times, five seconds apart, and sends a credential from
+the environment to any address that it is given.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RETRY = urllib3.Retry(
     connect=1,
     other=0,
     redirect=0,  # a redirect leads to a login page, and would turn a POST into a GET
-    allowed_methods={"GET"},  # the others are not repeated: the server may have done a part
+    allowed_methods={"GET"},  # other requests are not repeated: the server may have done a part of them
     status_forcelist={429, 502, 503, 504},
     backoff_factor=0.5,
     retry_after_max=30,
@@ -36,7 +36,7 @@ RETRY = urllib3.Retry(
 
 
 class RefusalError(InputError):
-    """The server, or something on the way to it, did not do what was asked."""
+    """The server, or something on the way to it, refused a request."""
 
 
 class UnreachableError(RefusalError):
@@ -44,14 +44,14 @@ class UnreachableError(RefusalError):
 
 
 class _Client(api.ApiClient):
-    """The generated client, whose `request` sends everything, with a time-out and one credential."""
+    """The generated client. Its `request` sends everything, with a time-out and one credential."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         configuration = api.Configuration(host=connection.endpoint)
         configuration.ssl_ca_cert = connection.ca_file
         configuration.retries = RETRY
-        # It warns of each retry. The level of "urllib3" itself is set back by every model that the client makes.
+        # urllib3 warns of each retry. The client sets the level of the logger "urllib3" itself back for every model.
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         credential = connection.credential
         secret = credential.read()
@@ -62,7 +62,7 @@ class _Client(api.ApiClient):
         super().__init__(configuration, cookie=secret if credential.is_cookie else None)
 
     def request(self, method: str, url: str, **more: Any) -> Any:
-        """The server's answer. RefusalError, in one line without secrets: there is none, or it is a refusal."""
+        """The server's answer. RefusalError, in one line without secrets: no answer, or a refusal."""
         where, credential = self.connection.endpoint, self.connection.credential
         try:
             response = super().request(method, url, **more | {"_request_timeout": (CONNECT_SECONDS, READ_SECONDS)})
@@ -75,12 +75,12 @@ class _Client(api.ApiClient):
             reason = (error.reason if isinstance(error, MaxRetryError) else None) or error
             again = "" if isinstance(reason, (NewConnectionError, SSLError)) else self._again(method)
             raise UnreachableError(f"{where}: {_failure(reason)}{again}") from None
-        except ValueError:  # a page, where the API answers in JSON
+        except ValueError:  # the answer is a page; the API answers in JSON
             raise RefusalError(f"{where}: {_login(self.connection)}") from None
         return response
 
     def _again(self, method: str) -> str:
-        """What to do about a request that the server may have done: it stores a run and a schedule in two places."""
+        """What to do about a request that the server may have done: it stores each run and schedule in two places."""
         if method == "GET":
             return ""
         return (
@@ -91,7 +91,7 @@ class _Client(api.ApiClient):
 
 
 class Server:
-    """The services of a server."""
+    """The services of a Kubeflow Pipelines server."""
 
     def __init__(self, connection: Connection) -> None:
         client = _Client(connection)
@@ -108,7 +108,7 @@ class Server:
 
 
 def named(name: str) -> str:
-    """The filter of a request for what has this name."""
+    """The filter of a request for objects with this name."""
     return json.dumps({"predicates": [{"operation": "EQUALS", "key": "display_name", "stringValue": name}]})
 
 
@@ -142,11 +142,11 @@ def _failure(reason: Exception) -> str:
 
 
 def _message(error: ApiException) -> str:
-    """The server's own message, ready to follow a status."""
+    """The server's own message, in a form that can follow a status."""
     body = (error.body or b"").decode(errors="replace")
     try:
         text = str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
-        text = "" if "<" in body else body  # of a gateway: a page, or plain text
+        text = "" if "<" in body else body  # a gateway answers with a page, or plain text
     text = " ".join(text.split())
     return f": {text[:300]}" if text else ""

@@ -1,4 +1,4 @@
-"""The commands of `submit.py` that a server of Kubeflow Pipelines answers: their options, and a function for each."""
+"""The commands of `submit.py` that need a server of Kubeflow Pipelines: their options, and a function for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipelines import package, parameters
 from pipelines.cluster import platform
 from pipelines.remote import connection
 
-# What asks a server or reads a run is imported where it is used: it takes longer to load than help or a bad option.
+# Modules that ask a server or read a run are imported where they are used: --help need not wait for them.
 if TYPE_CHECKING:
     from pipelines.remote.client import Server
     from pipelines.remote.runs import Job
@@ -62,7 +62,7 @@ def add_to(tasks: argparse._SubParsersAction[Any], pipeline: str) -> None:
 
 
 def _add_run(task: argparse.ArgumentParser, pipeline: str) -> None:
-    """What a run on a cluster takes, whether it starts now or regularly."""
+    """Add the options of a run on a cluster, whether it starts now or regularly."""
     task.add_argument("--input", nargs="+", required=True, metavar="GLOB", help="HDF5 files, as the steps see them")
     task.add_argument("--output", required=True, metavar="DIR", help="folder of the run, as the steps see it")
     task.add_argument(
@@ -74,7 +74,7 @@ def _add_run(task: argparse.ArgumentParser, pipeline: str) -> None:
     platform.add_options(task)
     connection.add_options(task)
     parameters.add_choice(task)
-    parameters.add_options(task, pipeline, without="strategy")  # which the cluster decides
+    parameters.add_options(task, pipeline, without="strategy")  # the cluster decides it
 
 
 def _server(options: argparse.Namespace) -> Server:
@@ -85,10 +85,10 @@ def _server(options: argparse.Namespace) -> Server:
 
 @contextmanager
 def _job(options: argparse.Namespace) -> Iterator[Job]:
-    """What runs, checked, and compiled in a folder that goes with the block.
+    """The checked job, compiled in a folder that is removed at the end of the block.
 
-    InputError, too: a name is longer than the server stores. Of a run it adds the time to the name. It starts one whose
-    name it cannot store, and then fails.
+    InputError also for a name that is too long for the server. The server would start a run whose name it cannot store,
+    and then fail. The time is added to the name of a run.
     """
     from pipelines.checks import check  # noqa: PLC0415
 
@@ -129,7 +129,7 @@ def schedule(options: argparse.Namespace) -> None:
 
 
 def status(options: argparse.Namespace) -> None:
-    """Print what a run here has made, or the newest runs on a cluster, or one with its steps; follow that if asked."""
+    """Print what a run here has made, or the newest runs on a cluster, or one with its steps; follow it if asked."""
     if options.run:
         place = location(options.run)
         if not isinstance(place, Path) or place.is_dir():

@@ -25,7 +25,7 @@ _KEPT_SECONDS = 300.0  # tokens live for an hour or so; a run is followed for da
 
 @dataclass
 class Credential:
-    """What opens the endpoint; `source` and `renew` are for messages, the secret itself is never shown.
+    """The credential for the endpoint. `source` and `renew` are for messages; the secret itself is never shown.
 
     A secret from `fetch` is used for `kept_s` seconds, then fetched again.
     """
@@ -43,7 +43,7 @@ class Credential:
         if self.fetch is None or time.monotonic() - self._fetched_at < self.kept_s:
             return self._secret
         secret = self.fetch().strip()
-        # also keeps line breaks out of a header, which the HTTP library would quote in its error
+        # also refuses line breaks: the HTTP library would quote such a header in its error
         if not re.fullmatch(r"[!-~]+(; ?[!-~]+)*" if self.is_cookie else r"[!-~]+", secret):
             raise InputError(f"{self.source}: not a {'cookie NAME=VALUE' if self.is_cookie else 'token'}; {self.renew}")
         self._secret, self._fetched_at = secret, time.monotonic()
@@ -59,7 +59,7 @@ class Credential:
 
 @dataclass(frozen=True)
 class Connection:
-    """A server, and as whom it is used. `ui` is the address of its pages."""
+    """A server, and the user and credential for it. `ui` is the address of its pages."""
 
     endpoint: str
     ui: str
@@ -69,12 +69,12 @@ class Connection:
 
     @property
     def run_namespace(self) -> str:
-        """Where the pods of runs are; a server of one user has them in its own namespace."""
+        """The namespace of the pods of runs; a server for one user has them in its own namespace."""
         return self.namespace or "kubeflow"
 
 
 def add_options(task: argparse.ArgumentParser) -> None:
-    """The options that state a connection; `connection` reads them."""
+    """Add the options that state a connection; `connection` reads them."""
     where = task.add_argument_group("connection (docs/kubeflow-access.md)")
     where.add_argument("--endpoint", metavar="URL", help=f"of Kubeflow Pipelines (default: {_ENDPOINT})")
     secret = where.add_mutually_exclusive_group()
@@ -88,16 +88,16 @@ def add_options(task: argparse.ArgumentParser) -> None:
 
 
 def connection(options: argparse.Namespace) -> Connection:
-    """What `options` and the environment state; InputError where that is wrong or not enough."""
+    """The connection that `options` and the environment state. InputError: they are wrong or not enough."""
     endpoint = options.endpoint or os.environ.get(_ENDPOINT, "")
     if not endpoint:
         raise InputError(f"no --endpoint, and no {_ENDPOINT}; give the address of Kubeflow Pipelines")
     try:
         parts = urlsplit(endpoint)
-    except ValueError:  # half an IPv6 address
+    except ValueError:  # an incomplete IPv6 address
         parts = urlsplit("")
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.password:
-        shown = parts.hostname or endpoint.rpartition("@")[2]  # what is before @ may be a password
+        shown = parts.hostname or endpoint.rpartition("@")[2]  # text before @ may be a password
         raise InputError(
             f"--endpoint {shown}: expected an address such as http://localhost:8080, without a user or password"
         )

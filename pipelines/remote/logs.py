@@ -1,7 +1,7 @@
-"""The logs of a run, and why one of its steps failed, asked of Kubernetes.
+"""The logs of a run, and why one of its steps failed, as Kubernetes knows them.
 
-The API of Kubeflow Pipelines has no call for logs and gives neither the pod nor the error of a step. Its server's route
-outside the API needs the name of a pod.
+The API of Kubeflow Pipelines has no call for logs, and names neither the pod nor the error of a step. The route of its
+server for logs, outside the API, needs the name of a pod.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ POLL_SECONDS = 3.0
 
 
 def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[], bool] | None = None) -> None:
-    """Print the log of each step of the run, or of one; with `going`, keep printing while that is true."""
+    """Print the log of each step of the run, or only of `step`; with `going`, keep printing while `going()` is true."""
     done: set[str] = set()
     waiting: dict[str, str] = {}
     cluster = kubernetes.connect(_RETRIES)
     more = True
     while more:
-        more = going is not None and going()  # before the look, so that the last pods are seen
+        more = going is not None and going()  # asked before the pods are listed, so that the last pods are seen
         with kubernetes.refusals("read the logs", namespace, _GRANT):
             for pod in _pods(cluster, run, step, namespace):
                 name = pod.metadata.name
@@ -52,14 +52,14 @@ def print_logs(run: str, step: str | None, namespace: str, *, going: Callable[[]
 
 
 def workflow_command(run: str, namespace: str) -> str:
-    """The command that shows what Kubernetes says of the run as a whole."""
+    """The command that shows what Kubernetes knows of the run as a whole."""
     return f"kubectl describe workflow --namespace {namespace} --selector {_RUN}={run}"
 
 
 def reason(run: str, step: str | None, namespace: str) -> str:
-    """Why the step, or without one the run, failed, in a line: by its last pod, else by Argo's record of the run.
+    """Why the step (without a step: the run) failed, in a line: by its last pod, else by Argo's record of the run.
 
-    Empty where Kubernetes cannot be asked or does not know.
+    Empty if Kubernetes cannot be asked or does not know.
     """
     try:
         cluster = kubernetes.connect(_RETRIES)
@@ -71,7 +71,7 @@ def reason(run: str, step: str | None, namespace: str) -> str:
 
 
 def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
-    """What the run's Workflow says of the last pod that failed or was never made, as for want of an account."""
+    """What the run's Workflow says of the last pod that failed or was never made, for example without an account."""
     asked = cluster.objects.list_namespaced_custom_object(
         "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
     )
@@ -86,18 +86,18 @@ def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
 
 
 def _pods(cluster: Kubernetes, run: str, step: str | None, namespace: str) -> list[Any]:
-    """The pods that run steps, or one, in the order of their creation."""
+    """The pods that run steps, or only `step`, in the order of their creation."""
     pods = cluster.core.list_namespaced_pod(namespace, label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS).items
     wanted = [pod for pod in pods if (name := step_of(pod)) and step in {None, name}]
     return sorted(wanted, key=lambda pod: (pod.metadata.creation_timestamp, pod.metadata.name))
 
 
 def step_of(pod: Any) -> str:
-    """The step that a pod runs, or whose driver it is if that failed or waits; empty for other pods.
+    """The step that a pod runs. For a driver that failed or waits, the step that it prepares; empty for other pods.
 
     Argo calls the node WORKFLOW.root.STEP.executor, and the driver, which runs before it, WORKFLOW.root.STEP-driver;
-    the driver of the whole pipeline is WORKFLOW.root-driver. What may be repeated ends in (N): in Pipelines 2.16 the
-    executor alone, in 2.17 every part.
+    the driver of the whole pipeline is WORKFLOW.root-driver. The name of a node that may be repeated ends in (N): in
+    Pipelines 2.16 only that of the executor, in 2.17 that of every part.
     """
     node = (pod.metadata.annotations or {}).get("workflows.argoproj.io/node-name", "")
     match = re.search(r"\.([^.(]+?)(?:\(\d+\))?(\.executor|-driver)(?:\(\d+\))?$", node)
@@ -105,8 +105,8 @@ def step_of(pod: Any) -> str:
 
 
 def _print(cluster: Kubernetes, pod: Any, *, follow: bool) -> bool:
-    """Whether the pod had a log to print."""
-    # A step may print nothing for long.
+    """Print the log of a pod. Returns whether there was a log to print."""
+    # A step may print nothing for a long time.
     seconds = (_SECONDS[0], None) if follow else _SECONDS
     log = cluster.log(pod.metadata.name, "main", pod.metadata.namespace, follow=follow, _request_timeout=seconds)
     if log is None:

@@ -1,4 +1,4 @@
-"""Runs on a cluster: start one, follow it, show its state."""
+"""Runs on a cluster: start a run, follow it, show its state."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pipelines.remote import logs
 from pipelines.remote.client import RefusalError, Server, UnreachableError, named
 
 POLL_SECONDS = 5.0
-PATIENCE_SECONDS = 600.0  # a port-forward is made again, an API server restarts
+PATIENCE_SECONDS = 600.0  # enough to make a port-forward again, or to restart an API server
 ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
 
 
 @dataclass(frozen=True)
 class Job:
-    """What runs: a compiled pipeline and its parameters, in an experiment, as an account or, without, the default."""
+    """A compiled pipeline, its parameters, its experiment, and its service account (empty for the default one)."""
 
     package: Path
     parameters: Mapping[str, Any]
@@ -32,7 +32,7 @@ class Job:
     account: str
 
     def body(self, server: Server) -> dict[str, Any]:
-        """What a request for a run and one for a schedule have in common. The experiment is made if there is none."""
+        """The common part of requests for a run and for a schedule. The experiment is made if it does not exist."""
         name, services = self.experiment, server.experiments
         experiments = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
         made = experiments or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
@@ -59,7 +59,7 @@ class Step:
 
 
 def submit(server: Server, job: Job, name: str) -> str:
-    """Start one run of `job`, called by `name` and the time; its id."""
+    """Start one run of `job`, named by `name` and the time. Returns its id."""
     run = {"display_name": f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"} | job.body(server)
     return str(server.runs.run_service_create_run(run).run_id)
 
@@ -84,7 +84,7 @@ def follow(server: Server, run: str) -> None:
 
 
 def _watch(server: Server, run: str) -> Any:
-    """The run once it has ended, its steps printed meanwhile."""
+    """The run when it has ended; its steps are printed meanwhile."""
     answered = time.monotonic()
     shown: dict[str, str] = {}
     while True:
@@ -127,7 +127,7 @@ def state_of(run: Any) -> str:
 
 
 def show(server: Server, run: str) -> Iterator[str]:
-    """A run line by line: its name and state, its steps, and why it failed if it did."""
+    """A run line by line: its name and state, its steps and, if it failed, the reason."""
     now = server.runs.run_service_get_run(run)
     yield f"{now.display_name}: {state_of(now).lower()}  {address(server, run)}"
     yield from map(str, steps(server, now))
@@ -147,8 +147,8 @@ def newest(server: Server) -> Iterator[str]:
 def steps(server: Server, run: Any) -> list[Step]:
     """The steps of a run in their order.
 
-    The server lists the nodes of the workflow: a step `train` and its driver `train-driver`, which comes first and
-    counts in place of the step if it failed. In some workflows a node has the step's title in place of its name.
+    The server lists the nodes of the workflow: a step `train` and its driver `train-driver`. The driver comes first. If
+    it failed, it counts in place of the step. In some workflows a node has the step's title in place of its name.
     """
     nodes = {node.display_name: node for node in (run.run_details and run.run_details.task_details) or []}
     tasks = _tasks(server, run)
@@ -166,19 +166,19 @@ def steps(server: Server, run: Any) -> list[Step]:
 
 
 def _took(node: Any) -> str:
-    """How long a node took; nothing where its end is in year 1, which is the server's way of giving none."""
+    """How long a node took; empty if it has no end, which the server states as an end in the year 1."""
     if not node.start_time or not node.end_time or node.end_time.year == 1:
         return ""
     return f"  {timedelta(seconds=round((node.end_time - node.start_time).total_seconds()))}"
 
 
 def _tasks(server: Server, run: Any) -> dict[str, Any]:
-    """The steps in the compiled pipeline."""
+    """The steps of the compiled pipeline."""
     specification = run.pipeline_spec
-    if specification is None:  # of a version that was uploaded
+    if specification is None:  # the run is of an uploaded version of a pipeline
         version = run.pipeline_version_reference
         specification = server.pipelines.pipeline_service_get_pipeline_version(
             version.pipeline_id, version.pipeline_version_id
         ).pipeline_spec
-    specification = specification.get("pipeline_spec", specification)  # the platform's part is beside it, if any
+    specification = specification.get("pipeline_spec", specification)  # the platform's part, if any, is beside it
     return dict(specification["root"]["dag"]["tasks"])

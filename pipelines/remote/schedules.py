@@ -1,4 +1,4 @@
-"""Runs that start regularly: recurring runs, as Kubeflow Pipelines calls them."""
+"""Runs that start regularly. Kubeflow Pipelines calls them recurring runs."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MONTHS = [name.upper() for name in calendar.month_abbr]  # from 1
 
 
 def trigger(cron: str) -> dict[str, Any]:
-    """When runs start, as a request states it: by six fields, seconds first. InputError.
+    """The time of runs in the form of a request: six fields, seconds first. InputError.
 
-    The server refuses fields that it cannot read. But it takes five, of which the first is the second and not the
-    minute as in cron(8): 3:00 on Mondays would become every hour of January. And of a day that never comes, such as 30
-    February, it searches the calendar for ever: one day of one month, on any day of the week, is refused here.
+    The server refuses fields that it cannot read. But it also takes five fields, and reads the first as seconds, not as
+    minutes as in cron(8): 3:00 on Mondays would become every hour of January. For a day that does not exist, such as 30
+    February, it searches the calendar for ever: such a day of one month, on any day of the week, is refused here.
     """
     if (fields := len(cron.split())) != 6:
         raise InputError(
@@ -35,9 +35,9 @@ def trigger(cron: str) -> dict[str, Any]:
 
 
 def create(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:
-    """Start runs regularly, one at a time, without catching up on missed ones; the schedule's id.
+    """Start runs regularly, one at a time, without making up for missed runs. Returns the schedule's id.
 
-    The name must be free, so that it names one schedule.
+    No other schedule may have this name.
     """
     if server.schedules.recurring_run_service_list_recurring_runs(filter=named(name), **server.scope).recurring_runs:
         raise InputError(f"--name {name}: there is such a schedule; delete it in the UI, or give another --name")

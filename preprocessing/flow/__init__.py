@@ -1,1 +1,1 @@
-"""Flows: HDF5 files of simulations to datasets of pairs of frames."""
+"""Flows: from HDF5 files of simulations to datasets of pairs of frames."""

@@ -47,8 +47,8 @@ class PairSettings(FieldSettings):
         return read_pairs(location(plan.path), plan.start, plan.stop, self.pair_step)
 
     def composed(self, made: Made, common: dict[str, Any]) -> FlowManifest:
-        """InputError: a flow is in two splits, which can happen where whole files were given to splits by name."""
-        splits: dict[str, tuple[str, Location]] = {}  # of each flow, and the first file of it
+        """The manifest. InputError: a flow is in two splits, as whole files were assigned to splits by name."""
+        splits: dict[str, tuple[str, Location]] = {}  # the split of each flow, and the flow's first file
         for file, receipt in made:
             for shard in receipt["shards"]:
                 split, first = splits.setdefault(receipt["flow"], (shard["split"], file.path))
@@ -62,7 +62,7 @@ class PairSettings(FieldSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class FlowManifest(Manifest):
-    """Of a dataset of pairs of frames. `reynolds` are the lowest and highest Reynolds number of the pairs written."""
+    """The manifest of a dataset of pairs of frames. `reynolds`: lowest and highest Reynolds number of written pairs."""
 
     kind = "calopipe.flow.dataset"
     domain = Grid

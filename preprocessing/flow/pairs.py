@@ -1,4 +1,4 @@
-"""The input of a dataset of a flow: files checked once, and the pairs of a range of one, as records.
+"""The input of a dataset of flows: files are checked once, and the pairs of a range of a file become records.
 
 A record is a `tf.train.Example` with the features
 
@@ -27,14 +27,14 @@ from preprocessing.inputs import InputFile, Inputs, sorted_out
 from preprocessing.manifest import BadFile, Content
 from preprocessing.records import example
 
-LEAST_FRAMES = 16  # of a simulation: by fewer it cannot be seen whether it sheds
+LEAST_FRAMES = 16  # of a simulation: fewer frames do not show whether it sheds vortices
 
 
 def discover_pairs(patterns: Sequence[str], step: int, tolerance: Tolerance) -> Inputs:
-    """The flow files that `patterns` name, each checked, each content once. `events` of a file are its pairs, `step`
-    intervals apart.
+    """The flow files that `patterns` name, each checked, each content once. The `events` of a file are its pairs of
+    frames, `step` intervals apart.
 
-    Raises InputError, also for files of different grids; a file that is no flow, or in which the wake does not shed
+    Raises InputError, also for files of different grids. A file that is not a flow, or in which the wake does not shed
     vortices evenly, is left out if `tolerance` says so.
     """
     paths = storage.expand(patterns)

@@ -1,4 +1,4 @@
-"""What an energy cut drops, by energy: whether it takes the showers of low energy, and from where they are whole."""
+"""What an energy cut drops, by incident energy, and the energy from which it drops almost no showers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ import numpy.typing as npt
 from calopipe.showers.cells import FloatArray
 
 _BINS_A_DECADE = 20
-_NEXT = 3  # bins that are looked at together, a factor of 1.4 in energy
-_FEW = 0.01  # of the showers dropped: less leaves them whole
-_CONCENTRATED = 2  # times the share dropped of all showers
+_NEXT = 3  # bins that are taken together, a factor of 1.4 in energy
+_FEW = 0.01  # showers of an energy count as whole if less than this share of them is dropped
+_CONCENTRATED = 2  # a cut drops low energies if it drops more than twice the share there that it drops of all showers
 
 Row = tuple[float, float, int, int]  # least and largest energy in GeV, showers, and how many of them were dropped
 
 
 def counts(energy_gev: FloatArray, dropped: npt.NDArray[np.bool_]) -> dict[str, list[int]]:
-    """For a receipt: by bin of energy the showers, and how many are `dropped`; both (N,)."""
+    """For a receipt, by bin of energy: the number of showers, and how many are `dropped`. Arguments are (N,)."""
     bins = np.floor(_BINS_A_DECADE * np.log10(energy_gev.astype(np.float64))).astype(int)
     showers, lost = Counter(bins.tolist()), Counter(bins[dropped].tolist())
     return {str(bin_): [showers[bin_], lost[bin_]] for bin_ in sorted(showers)}
 
 
 def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
-    """What `counts` gave of all ranges, in rising energy."""
+    """The sum of what `counts` returned for all ranges, in rows of rising energy."""
     showers, lost = Counter[int](), Counter[int]()
     for part in parts:
         for name, (all_here, dropped) in part.items():
@@ -38,9 +38,9 @@ def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
 
 
 def whole_from(rows: Sequence[Row]) -> float:
-    """The lowest energy in GeV from which showers are whole: of those up to 1.4 times as energetic few were dropped.
+    """The lowest energy in GeV from which showers are whole: up to 1.4 times this energy, few showers were dropped.
 
-    0 where that is the lowest of all, or the cut drops showers of all energies alike.
+    0 if it is the lowest energy of all, or if the cut drops showers of all energies alike.
     """
     for number, (low, *_) in enumerate(rows):
         near = [row for row in rows[number:] if row[0] < low * 10 ** ((_NEXT - 0.5) / _BINS_A_DECADE)]
@@ -50,7 +50,7 @@ def whole_from(rows: Sequence[Row]) -> float:
 
 
 def doubt(rows: Sequence[Row], cut_gev: float) -> str:
-    """What is to be said of the cut, in a line; empty where it spoils no energy."""
+    """A line that warns of the cut; empty if the cut spoils no energy."""
     if not (begin := whole_from(rows)):
         return ""
     below, above = ([row for row in rows if (row[0] < begin) is side] for side in (True, False))

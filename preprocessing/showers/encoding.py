@@ -1,4 +1,4 @@
-"""What a range of a file of showers holds, as records: read, checked, cut, encoded."""
+"""The showers of a range of a file as records: read, checked, cut, encoded."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from preprocessing.showers import cut
 def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Content:
     """The good showers of the range of `plan` that are above the cut.
 
-    Cells below `threshold_gev` are then set to zero, and a shower that has none left is left out.
+    Cells below `threshold_gev` are then set to zero, and a shower without any other cell is left out.
     """
     file = open_showers(location(plan.path), selection.geometry, SKIP, plan.sha256)
     digests: list[Digests] = []
     written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
-    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good ones
+    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good showers
     encoded, bad_events = list[bytes](), list[tuple[int, str]]()
     for showers in file.examined(selection, plan.start, plan.stop):
         flaws, places = showers.flaws, showers.first + np.arange(len(showers))
@@ -47,7 +47,7 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
             left = np.diff(hits.edges()) > 0
             emptied.append(places[~left])
             hits, places = hits[left], places[left]
-        # without a measured angle in the file, that of the cells that the model will see
+        # if the file has no measured angle, it is computed from the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
         labels = {"energy": file.energy_gev[places], "theta": file.theta_rad[places], **taken(file.more, places)}
         encoded += encode(hits, labels | {"mtheta": mtheta, "event": places})
@@ -77,7 +77,7 @@ def _range(labels: FloatArray) -> list[float] | None:
 
 
 def encode(hits: Hits, labels: Mapping[str, npt.NDArray[Any]]) -> Iterator[bytes]:
-    """The serialised `tf.train.Example` of each shower; `labels` (N,), floats or integers, by their features' names."""
+    """The serialised `tf.train.Example` of each shower. `labels` (N,), floats or integers, by the features' names."""
     index = hits.cell.astype(np.dtype(index_type(int(np.prod(hits.shape[1:])))).newbyteorder("<"))
     value = hits.value.astype("<f4")
     edges = hits.edges()

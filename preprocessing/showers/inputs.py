@@ -1,4 +1,4 @@
-"""The input of a dataset of showers: files found, checked once as far as header and labels go, and remembered."""
+"""The input of a dataset of showers: files are found, their headers and labels are checked once, and remembered."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def discover(
     tolerance: Tolerance | None = None,
     memory: Location | None = None,
 ) -> Inputs:
-    """The input files that `patterns` name, each checked as far as its header and labels go, each content once.
+    """The input files that `patterns` name, each content once. The header and the labels of each are checked.
 
-    `geometry` is that of a `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file
-    whose stamp is the same is not opened again. Raises InputError, also for showers that this program generated; a file
+    `geometry` is as in a `calopipe.showers.selection.Selection`. The folder `memory` remembers the results: a file
+    whose stamp is the same is not opened again. Raises InputError, also for showers that this program generated. A file
     that does not hold showers is left out if `tolerance` says so. Units, scale or axes that are not plausible
     (`preprocessing.showers.plausibility`) are a warning, or an error if `tolerance` says so.
     """
@@ -47,13 +47,13 @@ def discover(
     opened: list[ShowerFile] = []
 
     def open_one(path: Location) -> ShowerFile:
-        from calopipe.showers.files import open_showers  # noqa: PLC0415  no HDF5 where nothing is new
+        from calopipe.showers.files import open_showers  # noqa: PLC0415  loads HDF5, not needed if no file is new
 
         file = open_showers(path, geometry, allowed.on_bad_event)
         opened.append(file)
         return file
 
-    # HDF5 lets one thread read, and each would keep what memory its dense showers took
+    # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
     with ThreadPoolExecutor(1) as reader:
         look = partial(_look, known=known, open_one=open_one, reader=reader)
         inputs = storage.at_once(look, paths)

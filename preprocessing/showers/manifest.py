@@ -26,9 +26,9 @@ from preprocessing.showers.inputs import discover
 class Settings(FieldSettings):
     """What preprocessing does to the showers.
 
-    Of `selection` the cut, the rule and the geometry count: events of every split are written, and corrupt ones never.
-    Cells below `threshold_gev` are then set to zero (the published training used 0; the reference's converter 2e-6,
-    which is 1e-4 in its files' unit), and a shower that has none left is not written.
+    The cut, the rule and the geometry of `selection` count: events of every split are written, corrupt events never.
+    Cells below `threshold_gev` are then set to zero, and a shower without any other cell is not written. The published
+    training used a threshold of 0, the reference's converter 2e-6, which is 1e-4 in the unit of its files.
     """
 
     keeps_copies = False
@@ -57,7 +57,7 @@ class Settings(FieldSettings):
 
     @classmethod
     def of(cls, reading: Reading, **more: int) -> Settings:
-        """The settings by which files are read so. InputError."""
+        """The settings of a preprocessing that reads files as `reading` says. InputError."""
         return cls(reading.selection(), reading.threshold_gev, **more)
 
     @classmethod
@@ -77,7 +77,7 @@ class Settings(FieldSettings):
 
     def composed(self, made: Made, common: dict[str, Any]) -> ShowerManifest:
         files = {file.sha256: file for file, _ in made}.values()
-        most = [receipt["most_hits"] for _, receipt in made]  # of each split
+        most = [receipt["most_hits"] for _, receipt in made]  # by split
         return ShowerManifest(
             **common,
             index_type=index_type(common["geometry"].cells),
@@ -107,11 +107,11 @@ class Settings(FieldSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ShowerManifest(Manifest):
-    """Of a dataset of showers. `energy_gev` and `theta_rad` are the lowest and highest label of the events written.
+    """The manifest of a dataset of showers.
 
-    `phi_rad` and `particle` are as in `calopipe.labels.LabelRange`.
-    `plausibility` holds the `preprocessing.showers.plausibility.Look` of each file used, `cut_by_energy` says what the
-    cut drops, in rows of `preprocessing.showers.cut.Row`.
+    `energy_gev` and `theta_rad` are the lowest and highest label of the events written. `phi_rad` and `particle` are as
+    in `calopipe.labels.LabelRange`. `plausibility` holds the `preprocessing.showers.plausibility.Look` at each file
+    used. `cut_by_energy` says what the cut drops, in rows of `preprocessing.showers.cut.Row`.
     """
 
     kind = "calopipe.dataset"

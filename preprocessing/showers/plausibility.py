@@ -1,4 +1,4 @@
-"""Whether a file's units and scale are plausible: some of its showers, compared with shower physics.
+"""Whether a file's units and scale are plausible: some of its showers are compared with shower physics.
 
 Electromagnetic showers in any sampling calorimeter have this in common (Particle Data Group, Review of Particle
 Physics, "Passage of particles through matter"): a part of the energy is seen; the depth of a shower grows with the
@@ -22,28 +22,28 @@ from calopipe.showers.positions import positions
 if TYPE_CHECKING:
     from calopipe.showers.files import ShowerFile
 
-_SHOWERS, _STRETCHES = 100, 5  # that are looked at, in so many stretches spread over the file
+_SHOWERS, _STRETCHES = 100, 5  # showers that are looked at, and the stretches of the file that they are read from
 _ELECTRON = 11
 _ELECTROMAGNETIC = (_ELECTRON, 22, 111)  # codes of particles without their sign
-# Visible over incident energy: from thin gaps to thick ones; and of cells calibrated to the incident energy.
+# Ranges of visible over incident energy: of raw cells, from thin to thick gaps; of cells calibrated to incident energy.
 _RESPONSES = ((1e-3, 0.35), (0.7, 1.2))
 _CRITICAL_GEV = (0.025, 0.007)
-_MARGIN_X0 = (3.0, 2.0)  # material before the first layer, showers of photons
+_MARGIN_X0 = (3.0, 2.0)  # for material before the first layer; for showers of photons
 _RADII_X0 = (0.1, 20.0)
 _HIGHEST_GEV = 1e4  # above the beam of any accelerator
-_ENOUGH = 20  # showers for a correlation
-_VARIES, _RISES = 1.8, 0.3  # largest over least energy, and the rank correlation that showers then have at least
-_SPREAD = 4.0  # of nine in ten showers of one energy: beyond any resolution
-_WIDER = 4.0  # a layer than another
+_ENOUGH = 20  # showers that a correlation needs
+_VARIES, _RISES = 1.8, 0.3  # if largest over least energy is above 1.8, the rank correlation must be at least 0.3
+_SPREAD = 4.0  # ratio of visible energies of nine in ten showers of one energy: beyond any resolution
+_WIDER = 4.0  # ratio of the widths of two layers that is not plausible
 
 
 @dataclass(frozen=True)
 class Look:
-    """What some showers of a file look like.
+    """Measured values of some showers of a file, for a comparison with shower physics.
 
     `response` is visible over incident energy. Half of the visible energy lies within `depth_x0` radiation lengths;
     `expected_x0` (low, high) is the expected range. `radius_mm` is the root mean square distance from each layer's
-    barycentre, of cells all round the axis from that. `doubts` says in words what is not plausible.
+    barycentre, or from the axis for cells all round the axis. `doubts` says in words what is not plausible.
     """
 
     showers: int
@@ -60,7 +60,7 @@ class Look:
 
 
 def look_at(file: ShowerFile) -> Look | None:
-    """What some showers of `file` look like; None if each of them is corrupt or empty."""
+    """The values of some showers of `file`; None if all of these showers are corrupt or empty."""
     stretches = _stretches(file.events)
     hits = Hits.of(np.concatenate([file.cells(*stretch) for stretch in stretches]))
     sums, events = hits.sums(), np.concatenate([np.arange(*stretch) for stretch in stretches])
@@ -79,7 +79,7 @@ def look_at(file: ShowerFile) -> Look | None:
     label, axes = "energy in GeV", ", are the cells (N, x, y, layer)"
     if file.deposits == VOXELS:
         label, axes = f"{ENERGIES} in MeV", ""
-    # of other particles, as the file names them, depth and width say nothing
+    # for particles that are not electromagnetic, by the codes in the file, depth and width say nothing
     known = file.more[PARTICLE][events] if PARTICLE in file.more else _ELECTRON
     electromagnetic = bool(np.isin(np.abs(known), _ELECTROMAGNETIC).all())
     if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= depth <= high):
@@ -102,7 +102,7 @@ def look_at(file: ShowerFile) -> Look | None:
 
 
 def _stretches(events: int) -> list[tuple[int, int]]:
-    """First and end of the stretches of a file of so many events that are looked at: its showers may be sorted."""
+    """First and end of the stretches to read in a file of `events` events. Several, as its showers may be sorted."""
     if events <= _SHOWERS:
         return [(0, events)]
     length = _SHOWERS // _STRETCHES
@@ -110,7 +110,7 @@ def _stretches(events: int) -> list[tuple[int, int]]:
 
 
 def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
-    """What is wrong where the energies (N,) are not those of the showers with these visible energies (N,)."""
+    """A doubt if the energies (N,) do not fit the showers' visible energies (N,); empty if they do."""
     least, most = float(energy_gev.min()), float(energy_gev.max())
     if len(visible) < _ENOUGH:
         return ""
@@ -126,7 +126,7 @@ def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
 
 
 def _doubt_of_widths(geometry: Geometry) -> str:
-    """What is wrong where a layer of rectangular cells is much narrower than another."""
+    """A doubt if one layer of rectangular cells is much narrower than another; else empty."""
     widths = [
         min(n * size for n, size in zip(layer.cells, layer.size_mm, strict=True)) if layer.size_mm else np.nan
         for layer in geometry.every_layer
@@ -139,11 +139,11 @@ def _doubt_of_widths(geometry: Geometry) -> str:
 
 
 def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> tuple[float, float, float]:
-    """The depth in radiation lengths within which half of the energy of the showers lies, and the range in which it is
-    expected at `energy_gev`, where a shower's way through a layer is `slant` times the layer's depth.
+    """The depth in radiation lengths within which half of the showers' energy lies, and the lower and the upper end of
+    its expected range at `energy_gev`. A shower's path through a layer is `slant` times the layer's depth.
 
     dE/dt is a gamma function with its maximum at ln(E / critical energy) - 0.5 and b = 0.5. Layers that are listed may
-    be as thick as a shower is long: the range is what would be read from them.
+    be as thick as a shower is long; so the range is computed as such layers would measure it.
     """
     edges = np.concatenate([[0.0], np.cumsum(positions(geometry).x0)]) * slant
     profile = hits.in_layers(hits.value).sum(axis=0)

@@ -21,7 +21,7 @@ from calopipe.showers.cells import Geometry
 
 STRATEGIES = ("one-device", "mirrored", "multi-worker", "tpu")
 # Names of precisions, each with Keras's name of the policy. Energy sums, angles and losses are in float32 under all
-# but float64, which is for checks. tf32 is float32 whose products a GPU rounds to 10 bits.
+# but float64, which is for checks. tf32 is float32 whose factors a GPU rounds to 10 bits before it multiplies them.
 PRECISIONS = {
     "float32": "float32",
     "tf32": "float32",

@@ -1,1 +1,1 @@
-"""The numbers of CaloChallenge (arXiv 2410.21611): separation powers, FPD, KPD, beside published values."""
+"""The numbers of CaloChallenge (arXiv 2410.21611): separation powers, FPD and KPD, with published values."""

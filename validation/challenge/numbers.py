@@ -1,4 +1,4 @@
-"""All numbers of CaloChallenge for two sets of showers, as a part of the verdict's document. They decide nothing."""
+"""All numbers of CaloChallenge for two sets of showers, a part of the verdict's document that changes no verdict."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ SKIPPED = (
 
 @dataclass(frozen=True)
 class Asked:
-    """What `python -m training discriminate` and `generate --timing` wrote, where it is given."""
+    """The documents of `python -m training discriminate` and `generate --timing`, if they are given."""
 
     classifier: dict[str, Any] | None = None
     timing: dict[str, Any] | None = None
 
     @classmethod
     def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
-        """InputError: a file that is not of its kind."""
+        """Read the documents that are given. InputError: a file is not of its kind."""
         return cls(CLASSIFIER.read(classifier) if classifier else None, TIMING.read(timing) if timing else None)
 
     def require_of(self, reference: ShowerSet, candidate: ShowerSet) -> None:
-        """InputError unless the classifier was trained on files of these sets, and on this split of the reference."""
+        """Raise InputError unless the classifier was trained on the files of these sets, and on this split."""
         if self.classifier is None:
             return
         if (split := self.classifier["inputs"]["split"]) != reference.selection.split:
@@ -69,9 +69,9 @@ class Asked:
 
 
 def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[str, Any]:
-    """Separation powers by observable, FPD and KPD with Monte Carlo's own, and what is given in files.
+    """Separation powers by observable, FPD and KPD, with Monte Carlo's own values, and the documents of `asked`.
 
-    Monte Carlo's own values are of its even and odd showers, so of half as many.
+    Monte Carlo's own values compare its even with its odd showers, so they are of half as many.
     """
     document: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
     showers = min(len(reference), len(candidate))
@@ -102,7 +102,7 @@ def _measured(reference: ShowerSet, candidate: ShowerSet) -> tuple[dict[str, His
 
 
 def _fill(showers: ShowerSet, whole: Histograms, *parts: Histograms) -> Array:
-    """Fill the histograms of a `whole` set, and of its `parts`, to which showers go in turns; its features (N, f)."""
+    """Fill the histograms of the `whole` set, and of its `parts`, by turns. Returns the features (N, f) of the set."""
     vectors, count = np.empty((0, 0)), 0
     for piece, cells in features(showers):
         vector = piece.vector()
@@ -133,21 +133,21 @@ def _separations(of_each: dict[str, Histograms]) -> dict[str, Any]:
 
 
 def _mean(values: list[float]) -> float | None:
-    """The mean over layers; None where no layer has a histogram."""
+    """The mean over layers with a finite value; None if there are none."""
     known = [value for value in values if np.isfinite(value)]
     return float(np.mean(known)) if known else None
 
 
 def _stored(rows: int, columns: int) -> Array:
-    """Zeros (rows, columns) in a temporary file, gone once the array is."""
+    """Zeros (rows, columns) in a temporary file, which is removed with the array."""
     with tempfile.TemporaryFile() as file:
         return np.memmap(file, np.float64, shape=(rows, columns))
 
 
 def features(showers: ShowerSet, doing: str = "features") -> Iterator[tuple[HighLevel, Array]]:
-    """High-level features of a set, and its cells that exist in MeV, (n, cells), some showers at a time.
+    """High-level features of a set, and the energies of its existing cells in MeV, (n, cells), n showers at a time.
 
-    As the challenge does, showers without energy are kept, unless the selection has a cut.
+    Showers without energy are kept, as in the challenge, unless the selection has a cut.
     """
     exists = positions(showers.geometry).exists
     unit = showers.geometry.file_unit_gev * _MEV

@@ -1,4 +1,4 @@
-"""Published values of CaloChallenge, from a dated file, and when they may be compared."""
+"""Published values of CaloChallenge, from a dated file, and the conditions for a comparison with them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _WHEN = (
 
 
 def published(geometry: Geometry, showers: int) -> dict[str, Any]:
-    """The published values of this grid, none where there are none; with what stands against a comparison.
+    """The published values for this calorimeter, if there are any, and the reasons `against` a comparison with them.
 
-    `showers` is the size of the smaller set. Times are those of batches of 1, 100 and 10,000, None where unknown.
+    `showers` is the size of the smaller set. Times are for batches of 1, 100 and 10,000, None where unknown.
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
     of_these_cells = (entry for entry in document["dataset"] if _cells(known()[entry["name"]]) == _cells(geometry))

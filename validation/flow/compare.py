@@ -24,12 +24,12 @@ from validation.judge.answers import Measurement, judge_all, scalars
 from validation.judge.faults import Findings, finding
 from validation.statistics.estimates import Estimate
 
-_FIELD = "flow"  # the folder of its grades
+_FIELD = "flow"  # the field, whose name its folder of grades has
 
 
 @dataclass(frozen=True)
 class _Rule:
-    """A criterion: the mean over simulations of `Measured.values[key]`. `side` is 1 where only an excess counts."""
+    """A criterion: the mean over simulations of `Measured.values[key]`. `side` is 1 if only an excess counts."""
 
     key: str
     name: str
@@ -58,7 +58,7 @@ def validate(
 ) -> dict[str, Any]:
     """Judge the roll-outs `candidate` by the simulations `reference` that they were started from, under `grade`.
 
-    `floor`: runs of another solver, or at another resolution, of the same flows, which show how far two solvers are
+    `floor`: runs of the same flows by another solver, or at another resolution. They show how far two solvers are
     from each other. References without a roll-out are left out.
 
     Writes `report.html` and, last, `verdict.json` into `output`, and returns the verdict document. If the verdict on
@@ -82,13 +82,13 @@ def validate(
     pairs = _pairs(opened["candidate"], opened["reference"])
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
     floors = _floors(pairs, opened["floor"])
-    storage.require_writable(output)  # only now: bad input leaves no folder
+    storage.require_writable(output)  # only now, so that bad input makes no folder
     document = _judged(measured, floors, limits, _cautions(opened["candidate"]))
     return comparison.write(document, lambda whole: page(whole, measured, floors))
 
 
 def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> list[Pair]:
-    """Each roll-out with its simulation: one each, since roll-outs of one simulation are not independent."""
+    """Each roll-out with its simulation. InputError: two roll-outs of one simulation, which are not independent."""
     pairs: dict[Location, Pair] = {}
     for candidate in candidates:
         pair = pair_of(candidate, references)
@@ -101,7 +101,7 @@ def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> li
 
 
 def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
-    """Each other solver's run beside the simulations of its flow. InputError: there is none."""
+    """Each run of another solver, compared with the simulations of its flow. InputError: a run has no simulation."""
     measured = []
     for file in files:
         frames = [(pair, floor_frames(pair, file)) for pair in pairs]
@@ -120,7 +120,7 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
 
 
 def _cautions(candidates: Sequence[FlowFile]) -> Findings:
-    """What forbids to accept the roll-outs, whatever the criteria say."""
+    """Reasons not to accept the roll-outs, whatever the criteria say."""
     count = sum(candidate.start_seen for candidate in candidates)
     detail = f"{count} of {len(candidates)} roll-outs start from a simulation that their model was trained on"
     return finding("Training simulations", count, detail)
@@ -155,7 +155,7 @@ def _judged(
 
 
 def _mean(values: Sequence[float]) -> Estimate:
-    """The mean over simulations, each an independent sample. Student's interval needs two."""
+    """The mean over simulations, each an independent sample. Student's interval needs two simulations."""
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values)) if len(values) > 1 else math.nan
     return Estimate(float(np.mean(values)), error, len(values), least=2)
 

@@ -1,7 +1,7 @@
-"""What is measured of a roll-out beside the solver's frames: by step, and the numbers that the criteria judge.
+"""Measurements of a roll-out beside the solver's frames: values by step, and the numbers that the criteria judge.
 
 A frame of velocity is (x, y, 2) in units of the inflow speed U, `fluid` is (x, y) bool; lengths are in obstacle heights
-D. What the solid covers counts in no mean.
+D. Cells in the solid count in no mean.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ Mask = npt.NDArray[np.bool_]
 _SIGMA, _REACH = 1.5, 5  # of SSIM's Gaussian window, 11 x 11 cells (Wang et al. 2004)
 _K1, _K2 = 0.01, 0.03  # SSIM's constants, as published
 _SHOWN = 3  # frames of a roll-out that the report shows
-_HELD = 1e-4  # of a spectrum's energy: wavenumbers with less are not compared
+_HELD = 1e-4  # wavenumbers with less than this share of the spectrum's energy are not compared
 
 
 @dataclass(frozen=True)
 class Measured:
     """What was measured of a pair of N frames a side.
 
-    `steps` by name, (N,) of a comparison, (N, 2) of what solver and candidate each have. `spectra` (k, 2) in U^2, mean
-    over the frames, at `wavenumbers` (k,) in cycles a D. `values`: what the criteria judge. `pictures`: the step, and
-    the vorticity (x, y) of both.
+    `steps` holds values by step: (N,) for a comparison, (N, 2) for values of the solver and of the candidate. `spectra`
+    (k, 2) in U^2 are means over the frames, at `wavenumbers` (k,) in cycles a D. The criteria judge `values`. A picture
+    is the step, and the vorticity (x, y) of both.
     """
 
     candidate: str
@@ -57,7 +57,7 @@ class Measured:
     pictures: list[tuple[int, Array, Array]]
 
     def steps_within(self, limit: float) -> int | None:
-        """How many steps it takes until the relative L2 is above `limit`; None where it never is."""
+        """The first step at which the relative L2 is above `limit`; None if it never is."""
         beyond = np.flatnonzero(self.steps["relative_l2"] > limit)
         return int(beyond[0]) if len(beyond) else None
 
@@ -73,10 +73,10 @@ class Measured:
 
 
 def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
-    """The frames of `rollout`, (count, x, y, 2), beside the solver's.
+    """Measure the frames of `rollout`, (count, x, y, 2), beside the solver's frames.
 
-    The last shedding period of the roll-out gives its energies, the first the relative L2 that is judged.
-    InputError: they are fewer than a period has, or the solver's flow does not shed.
+    Energies are taken over the last shedding period of the roll-out, the judged relative L2 over the first period.
+    InputError: there are fewer frames than in a period, or the solver's flow does not shed vortices.
     """
     file, cell_d = pair.reference, pair.reference.grid.cell_d
     solid, fluid, period = file.solid, ~file.solid, _period(pair, name)
@@ -121,7 +121,7 @@ def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
 
 
 def _period(pair: Pair, name: str) -> int:
-    """The frames of a shedding period, by the solver's whole simulation."""
+    """The number of frames in a shedding period, from the solver's whole simulation."""
     file = pair.reference
     whole = file.velocity(0, len(file.time))
     signal = transverse(whole, file.solid, file.grid.cell_d)
@@ -149,7 +149,7 @@ def _by_step(sides: list[Array], fluid: Mask, cell_d: float) -> dict[str, Array]
 
 
 def _listed(values: Array) -> list[Any]:
-    """For JSON, six digits of each."""
+    """`values` as lists for JSON, with six digits."""
     if values.ndim > 1:
         return [_listed(value) for value in values]
     return [finite(float(f"{value:.6g}")) for value in values]
@@ -169,7 +169,7 @@ def psnr(reference: Array, candidate: Array, fluid: Mask, peak: float) -> float:
 def ssim(reference: Array, candidate: Array, peak: float) -> float:
     """The structural similarity of two frames (Wang et al., IEEE TIP 13, 600 (2004)), the mean of both components.
 
-    With the published window and constants, over the windows that lie within the frame.
+    It has the published window and constants, and is a mean over the windows that lie within the frame.
     """
 
     def mean(values: Array) -> Array:
@@ -185,7 +185,7 @@ def ssim(reference: Array, candidate: Array, peak: float) -> float:
 
 
 def rms_divergence(velocity: Array, fluid: Mask, cell_d: float) -> float:
-    """In U/D, over the cells whose neighbours are all fluid."""
+    """The root mean square divergence in U/D, over the cells whose neighbours are all fluid."""
     inner = ndimage.binary_erosion(fluid, structure=np.ones((3, 3)))
     return float(np.sqrt(np.mean(divergence(velocity, cell_d)[inner] ** 2)))
 
@@ -193,13 +193,13 @@ def rms_divergence(velocity: Array, fluid: Mask, cell_d: float) -> float:
 def energy_spectrum(velocity: Array, cell_d: float) -> tuple[Array, Array]:
     """Kinetic energy by wavenumber along x, mean over y: (k in cycles a D, E in U^2), k from 1/length upward.
 
-    Each row's mean is taken out, and a Hann window, since the ends of a wake do not join. The spectrum is so scaled
-    that its sum is the energy of a row's fluctuations; a sine appears in its own and the two neighbouring wavenumbers.
+    The mean of each row is subtracted, and a Hann window is applied, since the ends of a wake do not join. The sum of
+    the spectrum is the energy of a row's fluctuations. A sine appears at its own and the two neighbouring wavenumbers.
     """
     n = len(velocity)
     window = np.hanning(n + 1)[:-1, None, None]
     waves = np.fft.rfft((velocity - velocity.mean(axis=0)) * window, axis=0)
-    weight = np.full(len(waves), 2.0)  # of the wavenumbers below zero, which a real signal has too
+    weight = np.full(len(waves), 2.0)  # counts the negative wavenumbers of a real signal too
     weight[0] = 1.0
     if n % 2 == 0:
         weight[-1] = 1.0

@@ -1,4 +1,4 @@
-"""A roll-out beside the solver's simulation that it was started from: which frames of both are compared."""
+"""A roll-out and the solver's simulation that it was started from: which frames of the two are compared."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from calopipe.flow.files import FlowFile
 
 Frames = npt.NDArray[np.float32]
 
-_SAME = 0.01  # of an interval between frames, or of a Reynolds number: what is nearer is equal
+_SAME = 0.01  # times that differ by less than this share of an interval are equal; so are Reynolds numbers and ratios
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A simulation of the solver from its frame `start`, every `stride`-th, beside `count` frames of a candidate."""
+    """`count` frames of a candidate, and every `stride`-th frame of the solver's simulation from its frame `start`."""
 
     reference: FlowFile
     candidate: FlowFile
@@ -36,10 +36,10 @@ class Pair:
 
 
 def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
-    """The candidate beside the simulation that it was started from.
+    """The candidate with the simulation that it was started from.
 
-    That is one of the same grid, obstacle, Reynolds number and times; of several, the one whose frame is nearest to the
-    candidate's first. InputError: there is none, or too few of its frames.
+    The simulation has the same grid, obstacle, Reynolds number and times. If several have, the frame of the chosen one
+    is nearest to the candidate's first. InputError: there is no such simulation, or its interval does not fit.
     """
     first, matches = candidate.velocity(0, 1), []
     for flow in references:
@@ -59,10 +59,10 @@ def pair_of(candidate: FlowFile, references: Sequence[FlowFile]) -> Pair:
 
 
 def floor_frames(pair: Pair, other: FlowFile) -> Frames | None:
-    """Another solver's run of a pair's flow, (n, x, y, 2), from its frame nearest to the pair's first.
+    """Frames (n, x, y, 2) of another solver's run of a pair's flow, from its frame nearest to the pair's first.
 
-    n is the pair's count, or less where the run is shorter. A finer grid is averaged over whole cells. None where it is
-    another flow. InputError: its cells or its intervals do not divide the pair's.
+    n is the pair's count, or less if the run is shorter. A finer grid is averaged over whole cells. None if the run is
+    of another flow. InputError: its cells or its intervals do not divide those of the pair.
     """
     reference = pair.reference
     if not _same_flow(reference, other):

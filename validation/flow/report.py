@@ -16,8 +16,8 @@ from validation.report.plots import CANDIDATE, MC, Plot, png, put_title
 
 _COLOURS = {"solver": MC, "roll-out": CANDIDATE}
 _PICTURED = 3  # simulations whose vorticity is shown
-_WIDTH_IN, _HEADING_IN = 10.0, 0.4  # of such a picture
-_BRIGHTEST = 0.99  # the share of the solver's cells whose vorticity the scale of colours holds
+_WIDTH_IN, _HEADING_IN = 10.0, 0.4  # width of such a picture, and height of its heading
+_BRIGHTEST = 0.99  # share of the solver's cells whose vorticity is within the scale of colours
 
 _PANELS = {
     "relative_l2": "Relative L2",
@@ -99,6 +99,6 @@ def _panel(figure: Figure, title: str, x: str) -> Axes:
 
 
 def _mean(curves: Sequence[Any]) -> Array:
-    """Over the curves, as far as the shortest goes."""
+    """The mean over the curves, up to the length of the shortest."""
     length = min(map(len, curves))
     return np.mean([curve[:length] for curve in curves], axis=0)

@@ -1,4 +1,4 @@
-"""When a generator is good enough: each criterion passes, fails or is inconclusive."""
+"""Whether a generator is good enough: each criterion passes, fails or is inconclusive."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from validation.statistics.estimates import Estimate
 
 Answer = Literal["pass", "fail", "inconclusive"]
 
-LEVEL = 0.95  # of the interval that must lie inside the tolerance to pass
-ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, all criteria together: a share of it falls to each
+LEVEL = 0.95  # confidence level of the interval that must lie inside the tolerance to pass
+ERROR_RATE = 0.05  # chance that a perfect candidate is rejected, for all criteria together; it is shared among them
 
 
 @dataclass(frozen=True)
 class Measurement:
     """What a criterion judges: `estimates` that must all lie within `tolerance` of `target`.
 
-    Most have one estimate; of many, such as the correlations, the worst is shown. `side`: 1 if only an excess counts,
-    -1 if only a deficit does, 0 for both. `floor`: the typical distance of Monte Carlo from the target, between halves
-    of the reference. More than `most_events` would not improve the estimates.
+    Most criteria have one estimate; if there are many, as for correlations, the worst is shown. `side`: 1 if only an
+    excess counts, -1 if only a deficit counts, 0 for both. `floor`: the typical distance of Monte Carlo from the
+    target, from halves of the reference. More than `most_events` events would not improve the estimates.
     """
 
     name: str
-    key: str  # of its tolerance
+    key: str  # the key of its tolerance in the grade
     bin: str
     unit: str
     target: float
@@ -47,7 +47,7 @@ class Measurement:
         return min(filter(math.isfinite, self.bounds), key=lambda bound: abs(bound - value))
 
     def excess(self, value: Any) -> Any:
-        """How far `value`, a number or an array, is from the target, in units of the tolerance: above 1 is outside."""
+        """The distance of `value` (a number or an array) from the target, in units of the tolerance: 1 is its end."""
         away = (value - self.target) / self.tolerance
         return away * self.side if self.side else abs(away)
 
@@ -57,7 +57,8 @@ class Criterion:
     """A measurement and its answer.
 
     `value`, `interval` (95 %: inside the tolerance to pass) and `strict_interval` (outside to fail) are those of the
-    estimate that decides: of many, one that failed, or the one whose interval reaches farthest.
+    estimate that decides. Among several estimates, a failed one decides, or else the one whose interval reaches
+    farthest.
     """
 
     measurement: Measurement
@@ -70,13 +71,13 @@ class Criterion:
 
     @property
     def excess(self) -> float:
-        """How far out the worst estimate is, in units of the tolerance."""
+        """The distance of the worst estimate from the target, in units of the tolerance."""
         finite = [estimate.value for estimate in self.measurement.estimates if math.isfinite(estimate.value)]
         return max(map(self.measurement.excess, finite), default=0.0)
 
     @property
     def severity(self) -> tuple[int, float]:
-        """Sorts the worst first when reversed: failures, then the undecided, each by how far out they are."""
+        """A key to sort by, the worst last: passes, inconclusive criteria, failures, and each of these by `excess`."""
         return ("pass", "inconclusive", "fail").index(self.verdict), self.excess
 
     def to_json(self) -> dict[str, Any]:
@@ -97,9 +98,9 @@ class Criterion:
 
 def judge(measurement: Measurement, criteria: int) -> Criterion:
     """Pass: the whole 95 % interval is inside the tolerance. Fail: the whole interval at level 1 - 0.05/`criteria`
-    is outside. Otherwise inconclusive, with the number of events that would decide, were the value to stay.
+    is outside. Otherwise inconclusive, with the number of events that would decide if the value stayed the same.
 
-    Many estimates pass when all pass, and fail when one fails at a level that allows for their number.
+    A criterion of several estimates passes if all pass. It fails if one fails at a level corrected for their number.
     """
     low, high = measurement.bounds
     strict = 1 - ERROR_RATE / (criteria * max(len(measurement.estimates), 1))
@@ -131,7 +132,7 @@ def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
 
 
 def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
-    """A few numbers for a user interface to plot: how many answers of each, and the worst of each kind of criterion."""
+    """Numbers for a user interface to plot: the count of each answer, and the worst value of each kind of criterion."""
     answers = [criterion.verdict for criterion in criteria]
     counts = {f"criteria_{answer}": float(answers.count(answer)) for answer in get_args(Answer)}
     known = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
@@ -139,9 +140,9 @@ def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:
-    """Events, in each set and in this bin, that would decide if every value stayed where it is.
+    """The number of events, in each set and in this bin, that would decide if every value stayed the same.
 
-    None where that is unknown, or not more than there are.
+    None if the number is unknown, or not larger than the number of events in the bin.
     """
     outside = [e for e in measurement.estimates if measurement.excess(e.value) > 1]
     level = strict if outside else LEVEL
@@ -157,7 +158,7 @@ def _events_needed(measurement: Measurement, strict: float) -> int | None:
 
 
 def _reach(measurement: Measurement, estimate: Estimate) -> tuple[float, float]:
-    """How far the 95 % interval reaches from the target, and how far the value is, in tolerances."""
+    """The distances from the target of the far end of the 95 % interval, and of the value, in tolerances."""
     if math.isnan(estimate.value):
         return -math.inf, -math.inf
     interval, value = estimate.interval(LEVEL), float(measurement.excess(estimate.value))

@@ -1,4 +1,4 @@
-"""A challenger against an incumbent: which of two candidates is nearer to the same Monte Carlo, and how surely."""
+"""A challenger against an incumbent: which of two candidates is nearer to the same Monte Carlo, with an interval."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from validation.statistics.estimates import Estimate
 class _Distance:
     """The squared distance from Monte Carlo by one criterion: 0 at the target, 1 at the tolerance.
 
-    `scatter` (resamples,) is its noise, about zero.
+    `scatter` (resamples,) is the noise of the square, around zero.
     """
 
     name: str
@@ -30,7 +30,7 @@ class _Distance:
 
     @classmethod
     def of(cls, measurement: Measurement) -> _Distance | None:
-        """The mean over the estimates; None where none is finite."""
+        """The mean over the finite estimates; None if there are none."""
         parts = [
             (_of_separation if estimate.null else _of_difference)(
                 measurement.excess(estimate.value), estimate.standard_error / measurement.tolerance, scatter
@@ -45,7 +45,7 @@ class _Distance:
 
 
 def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
-    """The bootstrap's values about their mean, positive away from the target, in units of the tolerance."""
+    """The bootstrap's values less their mean, positive away from the target, in units of the tolerance."""
     if (
         estimate.replicates is None
         or not np.isfinite([estimate.value, estimate.standard_error, *estimate.replicates]).all()
@@ -57,16 +57,16 @@ def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
 
 
 def _of_difference(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
-    """The square of a difference d with the error s: d^2 - s^2, which has no bias, however small the set.
+    """The square of a difference with measured value d and error s: d^2 - s^2, which has no bias for any size of a set.
 
-    With the truth t its variance is 4 t^2 s^2 + 2 s^4; t^2 is estimated by d^2 - s^2.
+    If t is the true difference, the variance is 4 t^2 s^2 + 2 s^4; t^2 is estimated by d^2 - s^2.
     """
     square = excess**2 - error**2
     return square, 2 * math.sqrt(max(square, 0.0)) * scatter + scatter**2 - float(np.mean(scatter**2))
 
 
 def _of_separation(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
-    """A separation power is a square already, without bias; the bootstrap's spread is too wide near the null."""
+    """A separation power is already a square without bias. `scatter`, too wide near the null, is scaled to `error`."""
     return excess, scatter * (error / max(float(scatter.std(ddof=1)), 1e-300))
 
 
@@ -76,13 +76,13 @@ def against_incumbent(
     *,
     hard_failures: tuple[int, int] = (0, 0),
 ) -> dict[str, Any]:
-    """Compare two candidates by what was measured of each against one reference, with the same seed.
+    """Compare two candidates by their measurements against one reference, which were made with the same seed.
 
-    By each criterion a candidate has a squared distance q in units of the tolerance. The difference of the two is
-    (q_challenger - q_incumbent) / (1 + their mean), between -2 and 2, so that no criterion decides alone. The mean
-    over the criteria has a 95 % interval from resampled events; the reference is resampled alike for both, so that its
-    own noise drops out. The challenger is better if the whole interval is below zero, worse if it is above. A candidate
-    with `hard_failures` (of each) loses to one without.
+    By each criterion a candidate has a squared distance q in units of the tolerance. The difference of the candidates
+    is (q_challenger - q_incumbent) / (1 + their mean). It is between -2 and 2, so no criterion decides alone. The mean
+    difference over the criteria has a 95 % interval from resampled events. The reference is resampled in the same way
+    for both, so its noise cancels. The challenger is better if the whole interval is below zero, worse if it is above.
+    A candidate with `hard_failures` (one number for each) loses to a candidate without.
     """
     new, old = ({(d.name, d.bin): d for d in map(_Distance.of, criteria) if d} for criteria in (challenger, incumbent))
     pairs = [(new[key], old[key]) for key in new if key in old]
@@ -103,7 +103,7 @@ def against_incumbent(
 
 
 def _difference(challenger: _Distance, incumbent: _Distance) -> tuple[float, Array]:
-    """The difference, and the values around it, (resamples,)."""
+    """The difference of the two, and its resampled values, (resamples,)."""
 
     def scaled(new: Any, old: Any) -> Any:
         return (new - old) / (1 + (np.maximum(new, 0) + np.maximum(old, 0)) / 2)

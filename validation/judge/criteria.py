@@ -1,7 +1,7 @@
-"""The criteria: what is measured of two sets of showers, in bins of energy, of angles, and of kinds.
+"""The criteria: what is measured of two sets of showers, in bins of energy and of angles, and by kind of particle.
 
 A mean is a line of `MEANS`; layers, rings, cells by energy, correlations, coverage and histograms follow below. The key
-of each names its tolerance in the files of `calopipe/grades`, which say what it means.
+of a criterion names its tolerance in the files of `calopipe/grades`, which explain the tolerance.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from validation.statistics.resampling import (
 class Mean:
     """A mean over showers of an observable, compared with Monte Carlo's.
 
-    `key` names its tolerance; `statistic` makes of the feature's name what is compared, `target` in a perfect
-    candidate. `corrected`: what a difference of the labels alone would make is taken out.
+    `key` names its tolerance. `statistic` takes the feature's name and returns the statistic that is compared; its
+    value for a perfect candidate is `target`. `corrected`: the effect of a difference of labels is subtracted.
     """
 
     name: str
@@ -75,25 +75,25 @@ PROFILES = {
     "radial": "Radial profile", "spectrum": "Cell energies",
 }  # fmt: skip
 
-# One of the three thirds is left out: they sum to one.
+# The middle third is left out, as the three thirds sum to one.
 CORRELATED = (
     "visible_gev", "depth_x0", "depth_width_x0", "r90_mm", "second_x_mm2", "second_y_mm2", "hits", "first_third",
     "last_third", "angle_deg",
 )  # fmt: skip
 
-# In fewer a coefficient is far from normal, and the bootstrap's error too small: of 12 showers of Geant4 against 750
-# one comparison in twenty was rejected. So is the mean of a ring that few cells are in.
+# With fewer events a coefficient is far from normal, and the bootstrap's error too small: with 12 showers of Geant4
+# against 750, one comparison in twenty was rejected. The same holds for the mean of a ring with few cells.
 _NORMAL_EVENTS = 100
 _TAIL_SHARE = 0.01  # a layer, or ring, with less of the visible energy is in a tail
-_COMMON_SHARE = 0.01  # of the cells: a bin of their energies with less is left out
-_LEAST_SHARE = 5e-4  # of the energy, or the cells: a ring with less is that of a few odd showers, and left out
+_COMMON_SHARE = 0.01  # a bin of cell energies with less than this share of the cells is left out
+_LEAST_SHARE = 5e-4  # a ring with less than this share of the energy, or cells, is left out: few odd showers fill it
 
 
 def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.random.Generator) -> list[Measurement]:
-    """All criteria for which `grade` has a finite tolerance, of showers that are not empty.
+    """All criteria for which `grade` has a finite tolerance, for showers that are not empty.
 
-    A bin in which either set has no shower is left out. Two candidates measured with the same seed are compared with
-    the same resamples of the reference.
+    A bin in which either set has no shower is left out. Two candidates that are measured with the same seed are
+    compared with the same resamples of the reference.
     """
     measurements: list[Measurement] = []
     of_means = partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])
@@ -106,7 +106,7 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
     ):
         for chosen in bins:
             inside, partners = (chosen.holds(labels(rows)) for rows in tables[:2])
-            if tables.per_event:  # whose labels may be rounded, across the edge of a bin
+            if tables.per_event:  # rounding may move a partner's labels across the edge of a bin
                 partners = np.repeat(inside, tables.per_event)
             reference, candidate = selected(tables.reference, inside), selected(tables.candidate, partners)
             (own,) = rng.spawn(1)
@@ -127,10 +127,10 @@ def _in_energy_bin(
     means = {
         name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
     }
-    standard = pulls(some.reference, CORRELATED)  # which keeps sums of products exact
+    standard = pulls(some.reference, CORRELATED)  # pulls keep sums of products exact
 
     def profile(table: Observables, name: str) -> Array:
-        """Energies over the root of E where that spans decades: see `_columns`."""
+        """Energies, divided by the root of E if E spans `decades`: see `_columns`."""
         values: Array = getattr(table, name).astype(np.float64)
         return values / np.sqrt(table.energy_gev)[:, None] if decades and name != "spectrum" else values
 
@@ -169,7 +169,7 @@ def _of_means(
 
 @dataclass(frozen=True)
 class _Bin:
-    """The resampled features of the showers in a bin, of which its criteria are made."""
+    """The resampled features of the showers in a bin. The bin's criteria are made of them."""
 
     label: str
     tolerance: dict[str, float]
@@ -201,7 +201,7 @@ class _Bin:
         return self.measurement(mean.name, mean.key, estimates, float(floor), target=mean.target, unit=mean.unit)
 
     def layers(self) -> list[Measurement]:
-        """One ratio a layer that holds energy in either set."""
+        """A ratio for each layer that holds energy in either set."""
         means = self.drawn.point.reference["layers"]
         held = means / max(float(means.sum()), 1e-30)
         statistic = ratio_of_means("layers")
@@ -214,7 +214,7 @@ class _Bin:
         return layers
 
     def rings(self, names: Sequence[str]) -> list[Measurement]:
-        """Ratios of the shares of the energy, and of the cells with energy, in rings about the axis: core and tail."""
+        """Ratios of the shares of energy, and of cells with energy, in rings about the axis, for core and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         rings = []
         for feature, name in RINGS.items():
@@ -226,7 +226,7 @@ class _Bin:
         return rings
 
     def cell_energies(self) -> Measurement:
-        """Ratios of the shares of the cells with energy, by how much of it they hold."""
+        """Ratios of the shares of cells with energy, by the energy of the cell."""
         held = self.drawn.point.reference["spectrum"] >= _COMMON_SHARE
         labels = [label if kept else "" for label, kept in zip(spectrum_labels(), held, strict=True)]
         return self.worst("Cells by energy", "cell_energies", ratio_of_means("spectrum"), labels)
@@ -241,9 +241,9 @@ class _Bin:
     def worst(
         self, name: str, key: str, statistic: Statistic, labels: Sequence[str], *, target: float = 1.0
     ) -> Measurement:
-        """A criterion of all numbers of a `statistic` that have a label. Its floor is the largest's.
+        """A criterion of all numbers of a `statistic` that have a label. Its floor is that of the largest number.
 
-        An observable that does not vary, in Monte Carlo or in the candidate, has no correlation, and is left out too.
+        An observable that does not vary, in Monte Carlo or in the candidate, has no correlation and is left out too.
         """
         estimates = self.drawn.estimate(statistic)
         estimates = [replace(estimate, least=_NORMAL_EVENTS) for estimate in estimates]
@@ -276,10 +276,10 @@ def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: 
 def _columns(name: str, decades: bool = False) -> Columns:
     """The columns (n, k) whose mean is compared.
 
-    A layer's energy is taken over E, whose spread says nothing; a ring's over that of all rings, so that no scale
-    moves it; cells by energy over their number. Where E spans `decades` a layer's is taken over the root of E: its
-    share fluctuates as 1/sqrt(E), so that the lowest energies would be all the noise, and in GeV the highest would be
-    all the sum.
+    A layer's energy is divided by E, as the spread of E does not count. A ring's energy is divided by that of all
+    rings, so a wrong scale has no effect. Cells by energy are divided by the number of cells. If E spans `decades`, a
+    layer's energy is divided by the root of E: its share fluctuates as 1/sqrt(E), so in shares the lowest energies
+    would be all the noise, and in GeV the highest energies would be all the sum.
     """
     if name == "layers":
         power = 0.5 if decades else 1.0

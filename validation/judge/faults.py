@@ -1,4 +1,4 @@
-"""Faults that no tolerance covers: any one of them rejects a candidate, whatever its averages say."""
+"""Faults that no tolerance covers: one hard failure rejects a candidate, and a caution prevents its acceptance."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from validation.measure.edges import HIT_GEV
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows
 
-Findings = list[dict[str, Any]]  # as documents hold hard failures and cautions
+Findings = list[dict[str, Any]]  # hard failures or cautions, as in documents
 
-SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail it
-_LEAST_SLOPE = 0.1  # of Monte Carlo's own: what rises by less does not follow the energy
+SIGNIFICANCE = 1e-3  # of each test: one perfect candidate in a thousand may fail the test
+_LEAST_SLOPE = 0.1  # of Monte Carlo's slope: a candidate with a smaller slope does not follow the energy
 
 
 def bad_cells(count: int, first: str, total: int) -> Findings:
-    """Showers of the candidate with a cell that is not a number, infinite or negative; `first` says where one is."""
+    """Showers of the candidate with a cell that is NaN, infinite or negative; `first` names the first such shower."""
     detail = f"{count:,} of {total:,} showers, the cells taken as zero below; the first is {first}"
     return finding("NaN or negative cells", count, detail)
 
 
 def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> Findings:
-    """The same shower twice in a set, by digests of showers with energy.
+    """The same shower twice in a set, by the digests of showers with energy.
 
-    A caution of Monte Carlo, whose errors are then larger than they look; `repeated_more` is the failure.
+    In Monte Carlo this is a caution: its errors are then larger than they look. `repeated_more` is the hard failure.
     """
     count = _repeats(showers)
     return finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
 def repeated_more(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> Findings:
-    """The same shower twice in the candidate. Where that is so in Monte Carlo too, as in a calorimeter of a few cells
-    that are read out in steps: significantly more often, of as many showers of both (Fisher's exact test).
+    """The same shower twice in the candidate. Monte Carlo may repeat showers too, for example in a calorimeter of a few
+    cells that are read out in steps. Then only significantly more repeats count, by Fisher's exact test on as many
+    showers of both sets.
     """
     showers = min(len(reference), len(candidate))
     own, expected = (_repeats(digests[:showers]) for digests in (candidate, reference))
@@ -51,17 +52,17 @@ def _repeats(showers: npt.NDArray[np.uint64]) -> int:
 
 
 def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> Findings:
-    """Showers that are among `other`, cell for cell; `what` says which are among which.
+    """Showers that are also in `other`, cell for cell; `what` is the name of the finding.
 
-    A caution, not a failure: to compare a file with itself is a useful check, but says nothing of a generator.
+    This is a caution, not a failure: to compare a file with itself is a useful check, but no test of a generator.
     """
     count = int(np.isin(showers, other).sum())
     return finding(what, count, f"{count:,} of {len(showers):,} showers, cell for cell; compare with others")
 
 
 def too_many_empty(reference: Rows, candidate: Rows) -> Findings:
-    """Showers without a hit, or that deposit no more than the cut, significantly more often than in Monte Carlo
-    (Fisher's exact test).
+    """Significantly more empty showers than in Monte Carlo, by Fisher's exact test. A shower is empty if it has no hit,
+    or deposits no more than the cut.
     """
     counts = [[int(table.empty.sum()), int((~table.empty).sum())] for table in (candidate, reference)]
     if stats.fisher_exact(counts, alternative="greater").pvalue >= SIGNIFICANCE:
@@ -76,9 +77,9 @@ def too_many_empty(reference: Rows, candidate: Rows) -> Findings:
 
 
 def mostly_empty(reference: Rows) -> Findings:
-    """More than half of Monte Carlo's showers are left out, so that the verdict is about a few large ones.
+    """More than half of Monte Carlo's showers are empty and left out: the verdict is then about a few large showers.
 
-    Deposits in a gas are that small, and those of a file that is read in a unit too small.
+    Possible causes: deposits in a gas are small, or a file is read in a unit that is too small.
     """
     count = int(reference.empty.sum())
     return finding(
@@ -92,7 +93,7 @@ def mostly_empty(reference: Rows) -> Findings:
 def no_rise_with_energy(reference: Observables, candidate: Observables) -> Findings:
     """The slope of the visible energy against E is significantly below a tenth of Monte Carlo's.
 
-    Not asked where all energies are alike, or where Monte Carlo's own slope is unknown.
+    There is no such test if all energies are alike, or if Monte Carlo's own slope is unknown.
     """
     (expected, error), (slope, uncertainty) = _slope(reference), _slope(candidate)
     reach = float(stats.norm.isf(SIGNIFICANCE))
@@ -106,7 +107,7 @@ def no_rise_with_energy(reference: Observables, candidate: Observables) -> Findi
 
 
 def _slope(table: Observables) -> tuple[float, float]:
-    """Least squares of the visible energy on E, with its standard error; NaN where E does not vary."""
+    """The slope of the visible energy against E by least squares, and its standard error; NaN if E does not vary."""
     energy = table.energy_gev
     if len(table) < 10 or np.ptp(energy) <= 1e-3 * energy.mean():
         return math.nan, math.nan
@@ -115,5 +116,5 @@ def _slope(table: Observables) -> tuple[float, float]:
 
 
 def finding(name: str, count: int, detail: str) -> Findings:
-    """One, or none where it counts nothing."""
+    """A list of one finding; an empty list if `count` is 0."""
     return [{"name": name, "count": count, "detail": detail}] if count else []

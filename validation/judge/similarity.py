@@ -1,4 +1,4 @@
-"""How alike two sets are as a whole: distances, a classifier, coverage, memorisation. Samples in, documents out."""
+"""How alike two sets are as a whole: distances, a classifier, coverage and memorisation, as parts of a document."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from validation.statistics.distances import distances
 from validation.statistics.estimates import Estimate
 from validation.statistics.neighbours import coverage, memorisation
 
-_KPD_SHOWERS = 4_000  # in a draw: seconds
-_METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on their number, and would not change with more
+_KPD_SHOWERS = 4_000  # showers in a draw of KPD, which takes seconds
+_METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on the number, but no longer above this one
 _UNKNOWN = {"value": None, "uncertainty": None, "own": None}
 
 
@@ -34,7 +34,7 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
     apart = None
-    if len(reference):  # less their mean: the distances divide by the largest value, which is then of the spread
+    if len(reference):  # the mean is subtracted, as the distances divide by the largest value: it then tells the spread
         centre = pair[0].mean(axis=0)
         apart = distances(*(side - centre for side in pair), batch=_KPD_SHOWERS)
     seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _root_shares}
@@ -53,17 +53,17 @@ def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def figure_of_merit(compared: Tables) -> dict[str, Any]:
-    """The reference's figure of merit, `metric`, of showers with energy."""
+    """The published figure of merit, `calopipe.showers.metric`, of showers with energy."""
     return metric(_profiles(compared.reference), _profiles(compared.candidate))
 
 
 def memorised(
     learned: Measured, reference: Digests, candidate: Digests, some: Samples, *, rng: np.random.Generator
 ) -> tuple[dict[str, Any], faults.Findings]:
-    """Whether a candidate repeats the showers it was trained on: the section of the document, and cautions.
+    """Whether a candidate repeats the showers it was trained on: the section of the document, and the cautions.
 
-    Exact copies are sought among all showers, by their digests `reference` and `candidate`; near ones in samples. It
-    is a caution, too, if the reference itself is in the training set.
+    Exact copies are sought among all showers, by the digests `reference` and `candidate`, and near copies in samples.
+    Showers of the reference in the training set are a caution, too.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
     copies = memorisation(*(_root_shares(table) for table in (training, some.reference, some.candidate)))
@@ -83,10 +83,10 @@ def memorised(
 
 
 def _root_shares(table: Observables) -> FloatArray:
-    """Root of each coarse cell's energy over the shower's incident energy, (N, blocks), for distances between showers.
+    """The root of each block's share of the incident energy, (N, blocks), for distances between showers.
 
-    Euclid's distance of such roots is Hellinger's, up to a factor: the root makes the fluctuation of a sum of many
-    deposits independent of its size, so that the blocks in the core do not rule the distance.
+    Up to a factor, the Euclidean distance of such roots is the Hellinger distance. The root makes the fluctuation of a
+    sum of many deposits independent of its size. So the blocks in the core do not dominate the distance.
     """
     return np.sqrt(table.coarse / table.energy_gev[:, None]).astype(np.float32)
 
@@ -97,14 +97,14 @@ def _observables(table: Observables) -> npt.NDArray[Any]:
 
 
 def _with_energy(columns: Callable[[Observables], npt.NDArray[Any]], table: Observables) -> npt.NDArray[Any]:
-    """`columns`, and log E: what is usual at one energy is not at another."""
+    """`columns` and log E, since usual values at one energy are unusual at another."""
     return np.column_stack([columns(table), np.log(table.energy_gev)])
 
 
 def _classified(
     reference: npt.NDArray[Any], candidate: npt.NDArray[Any], per_event: int, rng: np.random.Generator
 ) -> dict[str, Any]:
-    """AUC of the two sets, and as its floor that of two halves of the reference."""
+    """AUC of the two sets. Its floor is the AUC of two halves of the reference."""
     separated = auc(reference, candidate, per_event=per_event, rng=rng)
     order = rng.permutation(len(reference))
     half = len(reference) // 2
@@ -126,7 +126,7 @@ def _profiles(rows: Rows) -> Profiles:
     for chosen in REFERENCE_BINS:
         inside = np.flatnonzero(chosen.holds(rows.energy_gev, rows.theta_rad))
         taken = min(len(inside), _METRIC_SHOWERS)
-        inside = inside[np.arange(taken) * len(inside) // max(taken, 1)]  # files come in order, perhaps of angles
+        inside = inside[np.arange(taken) * len(inside) // max(taken, 1)]  # files may be in the order of an angle
         part = rows[inside]
         profiles = part.along_x, part.along_y, part.layers
         parts.append((part.energy_gev, part.theta_rad, *profiles, part.index_angle_rad))

@@ -1,4 +1,4 @@
-"""Whether the core of a shower goes on from layer to layer, which clustering and pointing need."""
+"""Whether the core of a shower continues from layer to layer. Clustering and pointing depend on this."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from validation.measure.deposits import Deposits
 
 
 def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array, Array]:
-    """How far the core of each shower goes on, (N,) and (N,); `layers` (N, layers) are the energies of its layers.
+    """Two measures of how the core of each shower continues, (N,) each; `layers` (N, layers) are energies of layers.
 
-    First the share of pairs of neighbouring layers in which the hottest cell of the second lies behind that of the
-    first. Then the energy that both layers hold in the same cells, as a share of either's: the sum over cells of the
-    smaller of the two shares. Each pair counts by its energy. Where cells differ, the cell before another is the one in
-    which its middle lies. Both are 0 without two neighbouring layers that hold energy.
+    The first is the share of pairs of neighbouring layers in which the hottest cell of the second layer lies behind
+    the hottest cell of the first. The second is the overlap of two neighbouring layers: each cell has a share of the
+    energy of its layer, and the overlap is the sum over cells of the smaller share. Pairs are weighted by energy. If
+    cells differ, the cell before a given cell is the one in which the middle of the given cell lies. Both measures are
+    0 if no two neighbouring layers hold energy.
     """
     count, places = geometry.shape[2], geometry.shape[0] * geometry.shape[1]
     pair = (layers[:, 1:] > 0) & (layers[:, :-1] > 0)
@@ -25,7 +26,7 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array
     weight /= np.maximum(weight.sum(axis=1, keepdims=True), 1e-30)
     before = _before(geometry)
 
-    group = hits.event * count + hits.layer  # one layer of one shower
+    group = hits.event * count + hits.layer  # a group is one layer of one shower
     order = np.argsort(group * places + hits.places)
     cell, group = (group * places + hits.places)[order], group[order]
     share = hits.energy[order] / layers.reshape(-1)[group]
@@ -36,7 +37,7 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array
     overlap = np.bincount(group, common, len(layers) * count).reshape(-1, count)[:, 1:]
 
     rising, flat = np.lexsort((share, group)), np.full(len(layers) * count, -1)
-    flat[group[rising]] = cell[rising] % places  # the last one of each layer stays
+    flat[group[rising]] = cell[rising] % places  # the last cell of a layer, its hottest, stays
     hottest = flat.reshape(-1, count)
     expected = before[np.arange(1, count), hottest[:, 1:]]
     kept = pair & (expected == hottest[:, :-1])
@@ -45,6 +46,6 @@ def continuity(hits: Deposits, layers: Array, geometry: Geometry) -> tuple[Array
 
 @lru_cache(maxsize=4)
 def _before(geometry: Geometry) -> Index:
-    """The cell of the layer before in which the middle of each cell lies, (layers, places); -1 where there is none."""
+    """The cell of the previous layer in which the middle of each cell lies, (layers, places); -1 if there is none."""
     n, m, layers = geometry.shape
     return np.stack([np.full(n * m, -1), *(nearest(geometry, layer, layer - 1) for layer in range(1, layers))])

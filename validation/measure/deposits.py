@@ -1,4 +1,4 @@
-"""The hits of showers in GeV, sums over them, and what is fitted to sums: moments, and the line through a shower."""
+"""The hits of showers in GeV, sums over hits, moments, and the straight line that is fitted to a shower."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from calopipe.showers.positions import positions
 
 @dataclass(frozen=True)
 class Deposits:
-    """The hits of N showers (`events`), (hits,) each: which event, the place in its layer, as in
-    `calopipe.showers.positions`, the layer, and how much in GeV.
+    """The hits of N showers (`events` is N), (hits,) each: the event, the place in the layer as in
+    `calopipe.showers.positions`, the layer, and the energy in GeV.
     """
 
     event: Index
@@ -27,7 +27,7 @@ class Deposits:
 
     @classmethod
     def of(cls, hits: Hits, geometry: Geometry) -> Deposits:
-        """InputError: energy in a place where the calorimeter has no cell."""
+        """The deposits of `hits`. InputError: there is energy in a place where the calorimeter has no cell."""
         places, layer = np.divmod(hits.cell, geometry.shape[2])
         if not (exists := positions(geometry).exists[layer, places]).all():
             raise InputError(
@@ -51,7 +51,7 @@ def line(layers: Array, moment: Array, z: Array) -> Array:
     """The line place(z), (N, layer), fitted to showers by weighted least squares: `layers` (N, layer) are the energies
     of the layers, `moment` (N, layer) their sums of energy times place.
 
-    A shower in a single layer has no slope, and its line runs along z.
+    A shower in a single layer has no slope: its line is parallel to z.
     """
     total = layers.sum(axis=1)
     mean_z, variance_z = moments(layers, z)
@@ -63,7 +63,7 @@ def line(layers: Array, moment: Array, z: Array) -> Array:
 
 
 def moments(profile: Array, place: Array) -> tuple[Array, Array]:
-    """Mean and variance of `place` (bins,) in each `profile` (N, bins); NaN without energy."""
+    """Mean and variance of `place` (bins,), weighted by each `profile` (N, bins); NaN without energy."""
     total = profile.sum(axis=1)
     mean = divided(profile @ place, total)
     return mean, divided((profile * (place - mean[:, None]) ** 2).sum(axis=1), total)

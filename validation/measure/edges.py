@@ -13,28 +13,28 @@ from calopipe.showers.positions import positions
 
 HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
 
-# Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, wider where
-# few cells hold energy. The last ring is open.
+# Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, farther apart
+# where few cells hold energy. The last ring is open.
 RING_EDGES = np.concatenate([np.arange(0, 4, 0.25), np.arange(4, 8, 0.5), np.arange(8, 13)])
 
-CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as without energy
+CELL_GEV = 2e-6  # a cell with less (1e-4 in the reference's units) counts as a cell without energy
 
-# log10(E/GeV) of cells with energy: forty bins from a hit's threshold to 1 GeV, more than any cell of a 200 GeV
-# electron holds. Bins of the same width go down to `CELL_GEV`, and up to 1 TeV, as calibrated cells and thick layers
-# hold as much. The last bin is open.
+# log10(E/GeV) of cells with energy: forty bins from the threshold of a hit to 1 GeV, which is more than any cell of a
+# 200 GeV electron holds. Bins of the same width continue down to `CELL_GEV`, and up to 1 TeV for calibrated cells and
+# thick layers. The last bin is open.
 SPECTRUM_EDGES = np.log10(HIT_GEV) * (1 - np.arange(-25, 75) / 40)
 
 RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all but 1e-3 of the energy
-_GROWTH = 0.1  # of a ring: at least so much of its inner radius, so that few tell of the far end of a calorimeter
-_ROUNDING = 1e-3  # of a cell: edges this near are one
+_GROWTH = 0.1  # least width of a ring over its inner radius: so the outer part of a calorimeter has few rings
+_ROUNDING = 1e-3  # edges that are nearer than this, in cells, count as one
 
 
 _UNITS_GEV = (("GeV", 1.0), ("MeV", 1e-3), ("keV", 1e-6))
-_WIDE = 3.0  # a beam of 100 to 200 GeV is not
+_WIDE = 3.0  # a beam of 100 to 200 GeV is not wide
 
 
 def wide(energy_gev: npt.NDArray[np.floating]) -> bool:
-    """Whether energies (N,) span more than a factor of three, so that bins and fits go by their logarithms."""
+    """Whether energies (N,) span more than a factor of three. Bins and fits then use the logarithm of the energy."""
     return bool(len(energy_gev) and energy_gev.max() > _WIDE * energy_gev.min())
 
 
@@ -42,7 +42,7 @@ def wide(energy_gev: npt.NDArray[np.floating]) -> bool:
 def radial_edges_mm(geometry: Geometry) -> Array:
     """Edges of `Observables.radial`, in mm; the last bin is open.
 
-    Half cells, or the rings of a calorimeter whose cells are in rings: finer ones would be empty by turns.
+    Bins are half cells, or the rings of a calorimeter whose cells are in rings: some finer bins would be empty.
     """
     if geometry.rings:
         return _rings_mm(geometry)
@@ -50,7 +50,7 @@ def radial_edges_mm(geometry: Geometry) -> Array:
 
 
 def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
-    """In which ring of `ring_labels` each distance from the axis, in units of `geometry.cell_mm`, is."""
+    """The index of the ring (`ring_labels`) for each distance from the axis, in units of `geometry.cell_mm`."""
     inner = _rings_mm(geometry)[:-1] / geometry.cell_mm if geometry.rings else RING_EDGES
     return np.searchsorted(inner[1:], distance, side="right")
 
@@ -71,9 +71,9 @@ def spectrum_labels() -> list[str]:
 
 @lru_cache(maxsize=8)
 def lateral_edges_mm(geometry: Geometry) -> tuple[Array, Array]:
-    """Edges of the profiles along x and y, from the calorimeter's axis: those of the cells, or of rings to both sides.
+    """Edges of the profiles along x and y, from the calorimeter's axis: edges of cells, or of rings to both sides.
 
-    Of layers with different cells, the edges of all are taken that are a typical cell apart.
+    If layers have different cells, the edges of all layers are taken, as far as they are a typical cell apart.
     """
     if geometry.rings:
         edges = _mirrored(_rings_mm(geometry))
@@ -90,9 +90,9 @@ def lateral_edges_mm(geometry: Geometry) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=8)
 def thirds(geometry: Geometry) -> npt.NDArray[np.intp]:
-    """In which third of the depth each layer begins, (layers,): in radiation lengths.
+    """The third (0, 1 or 2) of the depth, in radiation lengths, in which each layer begins, (layers,).
 
-    Of L layers alike, layer i is in third 3i // L, so that 25 divide into 9, 8 and 8.
+    Among L layers that are alike, layer i is in third 3i // L: 25 layers divide into 9, 8 and 8.
     """
     where = positions(geometry)
     begins = 3 * (where.z_x0 - where.x0 / 2) / where.x0.sum()
@@ -101,13 +101,16 @@ def thirds(geometry: Geometry) -> npt.NDArray[np.intp]:
 
 @lru_cache(maxsize=8)
 def _rings_mm(geometry: Geometry) -> Array:
-    """Radii that layers have, at least a typical cell apart, and wider outward; the first is 0, the last the reach."""
+    """Radii of layers' rings, at least a typical cell apart and farther apart outward, from 0 to the largest radius."""
     radii = np.unique(np.concatenate([[0.0], *(layer.r_edges_mm or () for layer in geometry.every_layer)]))
     return _apart(radii, geometry.cell_mm, _GROWTH)
 
 
 def _apart(edges: Array, least: float, growth: float) -> Array:
-    """Those of the rising `edges` that are `least` apart, and more by `growth` of each; first and last are kept."""
+    """The rising `edges`, thinned: each is at least `least`, and `growth` times the edge before, away from that edge.
+
+    The first and the last edge are kept.
+    """
     kept = [edges[0]]
     for edge in edges[1:]:
         if edge - kept[-1] >= max(least, growth * kept[-1]) * (1 - _ROUNDING):

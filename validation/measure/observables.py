@@ -1,4 +1,4 @@
-"""The observables of each shower, from its cells, in physical units. An empty shower's means are NaN."""
+"""The observables of each shower, from its cells, in physical units. The means of an empty shower are NaN."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from validation.measure.edges import (
 from validation.measure.seen import seen
 from validation.measure.voxels import coarse_cells
 
-_FINE_PER_CELL = 20  # R90 is read off a radial histogram this much finer than a cell: 0.26 mm for cells of 5.1 mm
+_FINE_PER_CELL = 20  # R90 is read from a radial histogram with so many bins in a cell: 0.26 mm for cells of 5.1 mm
 
 
 # Numbers measured of each shower: how each is named here, with its unit, and in plots and reports.
@@ -58,15 +58,14 @@ _COLUMN = {name: index for index, name in enumerate(SCALARS)}
 
 @dataclass(frozen=True)
 class Observables:
-    """A table with a row a shower, of 3.1 kB where the shower's cells fill 260 kB.
+    """A table with a row for each shower: 3.1 kB for a shower whose cells fill 260 kB.
 
-    `energy_gev`, `theta_rad`, `phi_rad` (N,) are the labels, `particle` (N,) the PDG code; the latter two are 0 where
-    files have none. `scalars` (N, len(SCALARS)), see `column`; `layers` (N, layers), `along_x`, `along_y` and `radial`
-    (N, bins) are energies in GeV; so is `ring_energy` (N, rings), of the rings about the axis, in which `ring_cells`
-    counts the cells with energy; `spectrum` (N, bins) counts them by log10 of their energy in GeV; the bins are those
-    of `validation.measure.edges`. `coarse` (N, blocks) are the energies of blocks of cells in GeV (`voxels`);
-    `index_angle_rad` (N,) is the reference's measured angle, in units of the index; `angle_x_deg` (N,) is the measured
-    angle to the axis x, NaN where files have no azimuth.
+    Labels, (N,): `energy_gev`, `theta_rad`, `phi_rad`, and the PDG code `particle`; azimuth and code are 0 if files
+    have none. `scalars` are (N, len(SCALARS)), see `column`. Energies in GeV: `layers` (N, layers); `along_x`,
+    `along_y` and `radial` (N, bins); `ring_energy` (N, rings) in rings about the axis; `coarse` (N, blocks) in blocks
+    of cells (`voxels`). Counts of cells with energy: `ring_cells` (N, rings), and `spectrum` (N, bins) by log10 of
+    their energy in GeV. `validation.measure.edges` defines the bins. `index_angle_rad` (N,) is the reference's measured
+    angle, in units of the index; `angle_x_deg` (N,) is the measured angle to the axis x, NaN if files have no azimuth.
     """
 
     energy_gev: Array
@@ -98,18 +97,18 @@ class Observables:
 
     @property
     def empty(self) -> npt.NDArray[np.bool_]:
-        """Showers without a single hit, (N,)."""
+        """Whether each shower has no hit, (N,)."""
         return self.column("hits") == 0
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Observables:
-        """One table of all the rows of `parts`, in order."""
+        """One table with all rows of `parts`, in order."""
         return Observables(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
 
-# The middle third is one less the other two: with it the covariance would be singular. Layers are left out too, as
-# the depth and the thirds are sums of their shares; even the logarithms of the shares raise the condition number of
-# the correlation matrix from 2e3 to 8e4 in the Geant4 sample, where some showers have an empty layer besides.
+# The middle third is one minus the other two: with it the covariance would be singular. Layers are left out too, as
+# the depth and the thirds are sums of their shares. Even the logarithms of the shares raise the condition number of
+# the correlation matrix from 2e3 to 8e4 in the Geant4 sample; besides, some showers there have an empty layer.
 FEATURES = tuple(name for name in SCALARS if name != "middle_third")
 
 
@@ -119,22 +118,22 @@ def features(table: Observables) -> Array:
 
 
 def shares(columns: npt.NDArray[np.floating]) -> Array:
-    """The share of each column in the sum of its row of `columns` (N, k), NaN where that is zero."""
+    """The share of each column in the sum of its row of `columns` (N, k); NaN if the sum is zero."""
     held = columns.astype(np.float64)
     return divided(held, held.sum(axis=1))
 
 
-Columns = Callable[[Observables], Array]  # of each shower, (n,) or (n, k)
+Columns = Callable[[Observables], Array]  # values of each shower, (n,) or (n, k)
 
 
 def observe(
     hits: Hits, energy_gev: npt.NDArray[Any], theta_rad: npt.NDArray[Any], geometry: Geometry, *,
     particle: npt.NDArray[Any] | None = None, phi_rad: npt.NDArray[Any] | None = None,
 ) -> Observables:  # fmt: skip
-    """Measure showers by their `hits`, finite and not negative; `particle` and `phi_rad` are labels, if there.
+    """Measure showers by their `hits`, which are finite and not negative. `particle` and `phi_rad` are optional labels.
 
-    A shower without energy has zeros in every profile, energy and count, a sparsity of one, and NaN where there is
-    nothing to average: depth, moments, R90, shares, angle, layer of the maximum.
+    A shower without energy has zeros in every profile, energy and count, a sparsity of one, and NaN for every average:
+    depth, moments, R90, shares, angle, layer of the maximum.
     """
     deposits = Deposits.of(hits, geometry)
     view = seen(deposits, geometry)
@@ -190,14 +189,14 @@ def observe(
 
 
 def containment_radius(radial: Array, width: float, share: float) -> Array:
-    """The radius, (N,), that holds `share` of the energy of `radial` (N, bins), bins of `width` from zero outwards.
+    """The radius, (N,), that holds `share` of the energy of `radial` (N, bins), in bins of `width` from zero outwards.
 
-    Linear within a bin. NaN for a shower without energy.
+    It is interpolated linearly within a bin. NaN for a shower without energy.
     """
     total = radial.sum(axis=1)
     inside = radial.cumsum(axis=1)
     wanted = share * total
-    place = (inside < wanted[:, None]).sum(axis=1).clip(max=radial.shape[1] - 1)  # the bin in which it is reached
+    place = (inside < wanted[:, None]).sum(axis=1).clip(max=radial.shape[1] - 1)  # the bin that reaches the share
     rows = np.arange(len(radial))
     before = np.where(place > 0, inside[rows, place - 1], 0.0)
     held = radial[rows, place]
@@ -206,7 +205,7 @@ def containment_radius(radial: Array, width: float, share: float) -> Array:
 
 
 def _fine_radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
-    """Energy by the distance from the shower's axis, (N, bins), in bins of a twentieth of a cell; the last is open."""
+    """Energy by distance from the shower's axis, (N, bins), in bins of a twentieth of a cell; the last bin is open."""
     reach = math.ceil(2 * max(edges[-1] for edges in lateral_edges_mm(geometry)) / geometry.cell_mm)
     bins = _FINE_PER_CELL * max(reach, RADIAL_BINS // 2 + 1)
     place = np.minimum((distance * _FINE_PER_CELL).astype(np.intp), bins - 1)
@@ -220,7 +219,7 @@ def _radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
 
 
 def _spectrum(hits: Deposits, filled: npt.NDArray[np.bool_]) -> Array:
-    """The `filled` cells by log10 of their energy in GeV, (N, bins); the last bin is open."""
+    """The number of `filled` cells by log10 of their energy in GeV, (N, bins); the last bin is open."""
     bins = len(SPECTRUM_EDGES) - 1
     place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[filled]), side="right") - 1
     return hits.counts(filled, place.clip(0, bins - 1), bins)

@@ -1,4 +1,4 @@
-"""Whether two sets of showers can be compared, and which of their showers are. Only headers and labels are asked."""
+"""Whether two sets of showers can be compared, and which of their showers are compared, by headers and labels only."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from validation.measure.sets import Labels, Rows, ShowerSet, Table, selected
 logger = logging.getLogger(__name__)
 
 _LABELS = (("energy_gev", "GeV", 1.0), ("theta_rad", "degrees", 180 / np.pi), (PHI, "degrees", 180 / np.pi))
-_LABEL_SIGNIFICANCE = 1e-6  # labels that differ by chance this seldom are another beam
+_LABEL_SIGNIFICANCE = 1e-6  # labels whose difference is less probable than this are of another beam
 _ENOUGH_LABELS = 100_000
-_MOST = 0.5  # of the labels: where more agree, that not all do may be a mistake
+_MOST = 0.5  # if more than this share of the labels agree, but not all, there is a warning of a possible mistake
 
 
 def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
-    """InputError unless both are of one detector, and stored in one unit."""
+    """Raise InputError unless both sets are of one detector, and stored in one unit."""
     if differs := other.geometry.difference(reference.geometry, unit=True):
         name, given, expected = differs
         raise InputError(
@@ -35,7 +35,7 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
 
 
 def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
-    """InputError unless both are of one detector, and the candidate's labels lie in the reference's range."""
+    """Raise InputError unless both sets are of one detector, and the candidate's labels in the reference's range."""
     require_one_detector(reference, candidate)
     expected, labels = (
         LabelRange.joined(LabelRange.of(file.more) for file in showers.files) for showers in (reference, candidate)
@@ -48,7 +48,7 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
     for label, unit, scale in _LABELS:
         known, given = reference.labels(label) * scale, candidate.labels(label) * scale
         low, high = float(known.min()), float(known.max())
-        # What n showers span falls short of the beam's range by about 1/n of it at either end.
+        # The range of n showers is shorter than the beam's range, by about 1/n of that range at either end.
         share = 0.02 + 10 / len(known)
         if label == "energy_gev" and wide(known):
             factor = (high / low) ** share * 1.001
@@ -65,7 +65,7 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
 
 
 def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
-    """InputError where showers were generated for fewer of Monte Carlo's than the cut leaves."""
+    """Raise InputError if showers were generated with a higher cut than `cut_gev`."""
     for file in generated.files:
         if file.cut_gev > cut_gev:
             raise InputError(
@@ -75,12 +75,12 @@ def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
 
 
 def pairing(reference: Table, candidate: Table, path: Location) -> tuple[int, Rows]:
-    """How many consecutive showers of the candidate have the labels of each of the reference, in order (0: unpaired),
-    and the rows of the reference that are compared. `path` is the candidate's in an error.
+    """The number of consecutive showers of the candidate that have the labels of each shower of the reference, in order
+    (0: unpaired), and the rows of the reference that are compared. `path` is the candidate's in an error.
 
-    A candidate may have been made for every shower of the reference, for those that are not empty, or for those of
-    them that its model knows, which span what its own labels do. Sets whose labels are all alike are not paired.
-    InputError: unpaired, with labels of another distribution, so of another beam.
+    A candidate may have been made for every shower of the reference, for the showers that are not empty, or for those
+    of them with labels that its model knows, which are in the span of the candidate's labels. Sets with labels that are
+    all alike are not paired. InputError: unpaired, and with another distribution of labels, so of another beam.
     """
     filled = selected(reference, ~reference.empty)
     forms = reference, filled, selected(filled, _spanned(filled, candidate))
@@ -106,7 +106,7 @@ def pairing(reference: Table, candidate: Table, path: Location) -> tuple[int, Ro
 
 
 def _require_same_mix(expected: npt.NDArray[np.int32], given: npt.NDArray[np.int32], path: Location) -> None:
-    """InputError where the shares of the kinds of particles differ by more than chance."""
+    """Raise InputError if the shares of the kinds of particles differ by more than chance allows."""
     names = np.union1d(expected, given)
     counts = np.array([[np.count_nonzero(kinds == name) for name in names] for kinds in (expected, given)])
     if len(names) > 1 and stats.chi2_contingency(counts).pvalue < _LABEL_SIGNIFICANCE:
@@ -121,7 +121,7 @@ def _require_same_mix(expected: npt.NDArray[np.int32], given: npt.NDArray[np.int
 
 
 def _spanned(rows: Rows, candidate: Table) -> npt.NDArray[np.bool_]:
-    """Which rows are of a kind, and have labels within the span, of the candidate's, but for rounding, (N,)."""
+    """Which rows are of a kind, and have labels in the span, that the candidate has, up to rounding, (N,)."""
     inside = np.isin(rows.particle, candidate.particle)
     for name, _, _ in _LABELS:
         known, values = getattr(rows, name), getattr(candidate, name)
@@ -131,14 +131,14 @@ def _spanned(rows: Rows, candidate: Table) -> npt.NDArray[np.bool_]:
 
 
 def _some(labels: Labels) -> Labels:
-    """Enough of them to tell one beam from another, at random, since a set may repeat its labels."""
+    """Enough labels to tell one beam from another. They are drawn at random, since a set may repeat its labels."""
     if len(labels) <= _ENOUGH_LABELS:
         return labels
     return np.random.default_rng(0).choice(labels, _ENOUGH_LABELS, replace=False)
 
 
 def _partners(reference: Rows, candidate: Table) -> int:
-    """Showers for each of the reference's events, 0 where labels differ by more than rounding or do not vary."""
+    """The candidate's showers for each event of the reference; 0 if labels differ beyond rounding, or do not vary."""
     known, given = ([getattr(rows, name) for name, _, _ in _LABELS] for rows in (reference, candidate))
     per_event, rest = divmod(len(candidate), max(len(reference), 1))
     if not len(reference) or rest or not per_event or all(np.ptp(values) == 0 for values in known):

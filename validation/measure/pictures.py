@@ -15,7 +15,7 @@ from validation.measure.edges import lateral_edges_mm
 from validation.measure.observables import Observables
 from validation.measure.seen import lateral_shares
 
-_REACH_CELLS, _PER_CELL = 12, 4  # of the view of rings from the front: how far it goes, and how fine it is
+_REACH_CELLS, _PER_CELL = 12, 4  # of the front view of rings: its half-width in cells, and its bins in a cell
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Picture:
 
 
 def pictures(cells: FloatArray, table: Observables, geometry: Geometry, most: int) -> list[Picture]:
-    """Pictures of at most so many of the showers `cells` (N, x, y, layer), in file units, that are not empty."""
+    """Pictures of at most `most` showers that are not empty, out of `cells` (N, x, y, layer), in file units."""
     filled = np.flatnonzero(~table.empty)[:most]
     shown = cells[filled] * geometry.file_unit_gev
     return [
@@ -39,7 +39,7 @@ def pictures(cells: FloatArray, table: Observables, geometry: Geometry, most: in
 
 
 def views_mm(geometry: Geometry) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Edges of the bins of a picture: z and y of the view from the side, x and y of that from the front."""
+    """Edges of the bins of a picture: z and y for the side view, x and y for the front view."""
     along_x, along_y = lateral_edges_mm(geometry)
     depth = np.concatenate([[0.0], np.cumsum([layer.pitch_mm for layer in geometry.every_layer])])
     if geometry.rings:
@@ -63,7 +63,7 @@ def _views(shower: npt.NDArray[Any], geometry: Geometry) -> tuple[FloatArray, Fl
 
 @lru_cache(maxsize=2)
 def _raster(geometry: Geometry) -> tuple[Index, Array]:
-    """The cell in each layer at each place (layers, x * y) seen from the front, and what share of it is seen there."""
+    """The cell of each layer at each place (layers, x * y) of the front view, and the share of the cell seen there."""
     edges = views_mm(geometry)[1]
     x, y = np.meshgrid(*((ends[1:] + ends[:-1]) / 2 for ends in edges), indexing="ij")
     place = np.stack([place_at(geometry, layer, x.ravel(), y.ravel()) for layer in range(geometry.shape[2])])

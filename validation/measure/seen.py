@@ -1,4 +1,4 @@
-"""Showers as their calorimeter sees them: sums over the cells at each place, the axis, and distances from it."""
+"""Sums over the cells of showers by place, the axis of each shower, and the distances of hits from the axis."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from calopipe.showers.positions import positions
 from validation.measure.deposits import Deposits, divided, line
 from validation.measure.edges import lateral_edges_mm
 
-_RADIAL_PARTS, _PARTS = 4, 16  # into which a cell is divided for the profiles along x and y: of its width, and in all
-_ROUND = 128  # parts of a full circle, at least
+_RADIAL_PARTS, _PARTS = 4, 16  # parts of a cell in the profiles along x and y: of a ring's width; of a rectangle's side
+_ROUND = 128  # least number of parts of a full circle
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What the observables of N showers are made of.
+    """Values of N showers from which the observables are computed.
 
-    `layers`, `along_x`, `along_y` (N, bins) are energies in GeV; `x`, `y` the mean and variance along each, (N,), in
-    mm; `distance` (hits,) that of each hit from the axis of its shower in the plane of its layer, in units of
-    `Geometry.cell_mm`. `angle_rad` is the measured angle to the axis y in space, `angle_x_rad` that to x;
-    `index_angle_rad` is in units of the index where all layers are alike, else in space; 100 without energy.
+    `layers`, `along_x`, `along_y` (N, bins) are energies in GeV. `x` and `y` are the mean and the variance along x and
+    along y, (N,) each, in mm. `distance` (hits,) is the distance of each hit from the axis of its shower, in the plane
+    of its layer, in units of `Geometry.cell_mm`. `angle_rad` is the measured angle to the axis y in space,
+    `angle_x_rad` the angle to x. `index_angle_rad` is in units of the index if all layers are alike, else in space.
+    Angles are 100 without energy.
     """
 
     layers: Array
@@ -40,12 +41,12 @@ class Seen:
 
 
 def seen(hits: Deposits, geometry: Geometry) -> Seen:
-    """The hits by their places, which are counted from the calorimeter's axis.
+    """Compute `Seen` from the hits and their places, which are measured from the calorimeter's axis.
 
-    The shower's axis is the straight line x(z), y(z) fitted to its cells with their energy as the weight. Distances
-    from it are taken in the plane of a layer, so that a tilted shower is as narrow as an upright one. The energy of a
-    ring that goes once round the calorimeter's axis lies all over it: half its radius squared on either variance. For
-    the profiles along x and y the energy of each cell is spread evenly over it.
+    The shower's axis is the straight line x(z), y(z) fitted to its cells, weighted by their energy. Distances from this
+    axis are taken in the plane of a layer, so a tilted shower is as narrow as an upright one. The energy of a ring that
+    goes once round the calorimeter's axis is spread over the ring, and adds half the squared radius to either variance.
+    For the profiles along x and y, the energy of each cell is spread evenly over the cell.
     """
     where, place = positions(geometry), hits.places
     count = geometry.shape[2]
@@ -86,7 +87,7 @@ def seen(hits: Deposits, geometry: Geometry) -> Seen:
 
 @lru_cache(maxsize=4)
 def lateral_shares(geometry: Geometry) -> tuple[sparse.csr_array, sparse.csr_array]:
-    """What share of each cell lies in each bin along x, and along y: (layers * places, bins) each."""
+    """The share of each cell in each bin along x, and along y: (layers * places, bins) each."""
     layers, places = geometry.every_layer, positions(geometry).exists.shape[1]
     edges = lateral_edges_mm(geometry)
     of_layer = {
@@ -107,7 +108,7 @@ def _shares(layer: Layer, axis: int, edges: Array, columns: int, places: int) ->
 
 
 def _parts(layer: Layer) -> tuple[Array, Array]:
-    """Where equally large parts of each cell are along x, and along y, (n, m, parts) each, in mm."""
+    """The positions of equally large parts of each cell along x, and along y, (n, m, parts) each, in mm."""
     n, m = layer.cells
     if layer.size_mm is not None:
         within = (np.arange(_PARTS) + 0.5) / _PARTS - 0.5

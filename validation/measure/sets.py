@@ -1,6 +1,6 @@
-"""Sets of showers: their files, and the table that one pass over these leaves.
+"""Sets of showers: their files, and the table of observables that one pass over the files makes.
 
-The observables need not fit in memory: a table is on disk, of which a piece is in memory at a time.
+The observables need not fit in memory: a table is on disk, and one piece of it is in memory at a time.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from calopipe.storage import Location
 from validation.measure.observables import Observables, observe
 from validation.measure.pictures import Picture, pictures
 
-PIECE_SHOWERS = 2_000  # of a table, read at once: a few MB
-SAMPLE_SHOWERS = 10_000  # of each set: for bins, fits, a classifier and nearest neighbours
+PIECE_SHOWERS = 2_000  # showers of a table that are read at once: a few MB
+SAMPLE_SHOWERS = 10_000  # showers of each set for bins, fits, a classifier and nearest neighbours
 _NAMES = [field.name for field in fields(Observables)]
-_GALLERY = 3  # showers of each set of which pictures are kept
-COUNT = "count"  # of a candidate: corrupt showers are a finding
+_GALLERY = 3  # showers of each set whose pictures are kept
+COUNT = "count"  # `bad_event` for a candidate: its corrupt showers are a finding
 
 Labels = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True)
 class ShowerSet:
-    """Files and, of each, which events to read, (events,): those with good labels that may be in the split.
+    """Files and, for each file, a mask (events,) of the events to read: good labels, and possibly in the split.
 
-    Whether an event is in the split depends on its cells and is found when it is measured. Showers that are not above
-    the selection's cut count as empty. A corrupt shower is an error if the selection's `bad_event` is "stop", left out
-    if it is "skip", and counted if it is "count".
+    The cells of an event decide whether it is in the split, so this is found when the event is measured. Showers that
+    are not above the selection's cut count as empty. A corrupt shower is an error if the selection's `bad_event` is
+    "stop", left out if it is "skip", and counted if it is "count".
     """
 
     files: tuple[ShowerFile, ...]
@@ -53,7 +53,7 @@ class ShowerSet:
 
     @classmethod
     def open(cls, paths: Sequence[Location], name: str, selection: Selection) -> ShowerSet:
-        """Check the files' headers and labels, and that any may be in the split. `name` is for errors and reports."""
+        """Open files; check headers, labels, and that any event may be in the split. `name` is for messages."""
         count = selection.bad_event == COUNT
         files = open_all(paths, replace(selection, bad_event=SKIP) if count else selection)
         for file in files if count else ():
@@ -67,10 +67,10 @@ class ShowerSet:
         return opened
 
     def parts(self, doing: str = "") -> Iterator[tuple[Examined, Mask, Mask]]:
-        """Some showers at a time, which of them are kept, and which of the split are bad, (n,) each.
+        """Pieces of n showers, which of these are kept, and which are in the split and bad, (n,) each.
 
-        Each cell is read once. Bad showers are kept where they count, and their cells that are not finite numbers of
-        zero or more taken as zero. InputError where the selection stops at one. A progress bar tells what is done.
+        Each cell is read once. If bad showers count, they are kept, and their cells that are not finite or are negative
+        become zero. InputError: a bad shower, and the selection stops at bad ones. A progress bar is shown.
         """
         with progress_bar(f"{self.name}{doing}", len(self), "showers") as bar:
             for file, mask in zip(self.files, self.masks, strict=True):
@@ -87,7 +87,7 @@ class ShowerSet:
                         yield _without_bad_cells(part) if bad.any() else part, chosen, bad
 
     def nothing_left(self) -> InputError:
-        """The error of a set of which no shower is compared."""
+        """The error for a set without a shower to compare."""
         cut_gev = self.selection.cut_gev
         above = f" and above the cut of {cut_gev} GeV" if cut_gev else " and holds energy"
         return InputError(
@@ -97,7 +97,7 @@ class ShowerSet:
         )
 
     def __len__(self) -> int:
-        """Showers that are read."""
+        """The number of showers that are read."""
         return sum(int(mask.sum()) for mask in self.masks)
 
     @property
@@ -105,7 +105,7 @@ class ShowerSet:
         return self.files[0].geometry
 
     def labels(self, name: str) -> FloatArray:
-        """The label `name` of every shower that is read, 0 where files have none."""
+        """The label `name` of every shower that is read; 0 if a file does not have it."""
         of = [file.more.get(PHI, np.zeros(file.events)) if name == PHI else getattr(file, name) for file in self.files]
         return np.concatenate([values[mask] for values, mask in zip(of, self.masks, strict=True)], dtype=np.float32)
 
@@ -123,17 +123,17 @@ def _without_bad_cells(part: Examined) -> Examined:
 
 
 class Table:
-    """Rows in a temporary file, which is gone once the process ends, however it ends.
+    """Rows in a temporary file, which is gone when the process ends, however it ends.
 
-    In memory are the labels, (N,) float32 or int32, and which showers are empty: 17 bytes a shower. A shower is empty
-    without a hit; the reader of the showers adds those that are not above the cut.
+    The labels, (N,) float32 or int32, and which showers are empty are in memory: 17 bytes a shower. A shower without a
+    hit is empty; `measure` adds the showers that are not above the cut.
     """
 
     def __init__(self, parts: Iterable[Observables]) -> None:
         """Write `parts`, one or more, in their order. OSError: the folder for temporary files (TMPDIR) is full."""
         self._file = tempfile.TemporaryFile()  # noqa: SIM115  lives as long as the table
         weakref.finalize(self, self._file.close)
-        self._row: np.dtype[np.void]  # that of every part
+        self._row: np.dtype[np.void]  # the type of a row, the same in every part
         labels: list[tuple[npt.NDArray[Any], ...]] = []
         for part in parts:
             columns = {name: getattr(part, name) for name in _NAMES}
@@ -156,7 +156,7 @@ class Table:
             self._file.flush()
         except OSError as error:
             with suppress(OSError):
-                self._file.close()  # what it still holds cannot be written
+                self._file.close()  # its buffer cannot be written
             error.filename = f"{tempfile.gettempdir()} (TMPDIR)"
             raise
 
@@ -164,7 +164,7 @@ class Table:
         return len(self.energy_gev)
 
     def __getitem__(self, rows: slice | Index, /) -> Observables:
-        """The rows of a slice without a step, or those of an index in rising order."""
+        """The rows of a slice without a step, or of an index array in rising order."""
         if isinstance(rows, slice):
             return self._read(*rows.indices(len(self))[:2])
         if not len(rows):
@@ -179,7 +179,7 @@ class Table:
 
     def _read(self, start: int, stop: int) -> Observables:
         size = self._row.itemsize
-        # Not a memory map: the kernel maps pages around those touched, so that memory would grow with the table.
+        # Not a memory map: the kernel also maps the pages around, so memory would grow with the table.
         stored = os.pread(self._file.fileno(), max(stop - start, 0) * size, start * size)
         rows = np.frombuffer(stored, dtype=self._row)
         return Observables(*(np.ascontiguousarray(rows[name]) for name in _NAMES))
@@ -213,7 +213,7 @@ Rows_co = TypeVar("Rows_co", bound=Rows, covariant=True)
 class Compared(NamedTuple, Generic[Rows_co]):
     """Two sets of showers that are compared.
 
-    `per_event`: showers of the candidate for each of the reference, in its order, where the two are paired, else 0.
+    `per_event`: if the sets are paired, the candidate's showers for each shower of the reference, in order; else 0.
     """
 
     reference: Rows_co
@@ -226,7 +226,7 @@ Samples = Compared[Observables]  # some showers of each set, in memory and in or
 
 
 def samples(tables: Tables, showers: int, rng: np.random.Generator) -> Samples:
-    """At most `showers` of each set; in paired sets events with their partners, or the first few of them."""
+    """At most `showers` of each set, at random; in paired sets events with all partners, or the first few partners."""
     reference, candidate, per_event = tables
     chosen = np.sort(rng.choice(len(reference), min(len(reference), showers), replace=False))
     if not per_event:
@@ -237,14 +237,14 @@ def samples(tables: Tables, showers: int, rng: np.random.Generator) -> Samples:
 
 
 def thinned(rows: Rows, showers: int, rng: np.random.Generator) -> Observables:
-    """At most so many rows, in memory and in order."""
+    """At most `showers` rows, chosen at random, in memory and in order."""
     return rows[np.sort(rng.choice(len(rows), min(len(rows), showers), replace=False))]
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What one pass over a set leaves: `digests` (see `Hits.digests`) of the showers with energy, and how many are
-    `bad`, with a cell that is not a finite number of zero or more, and where the first is.
+    """The results of one pass over a set: its `table`, the `digests` (see `Hits.digests`) of the showers with energy,
+    the number of `bad` showers (a cell is not finite, or negative), the place of the first one, and some pictures.
     """
 
     table: Table
@@ -257,7 +257,7 @@ class Measured:
 def measure(showers: ShowerSet) -> Measured:
     """Read a set once, piece by piece.
 
-    InputError: a corrupt shower where `bad_event` is "stop", or no Monte Carlo with energy.
+    InputError: a corrupt shower while `bad_event` is "stop", or Monte Carlo without any energy.
     """
     geometry = showers.geometry
     above_cut: list[npt.NDArray[np.bool_]] = []

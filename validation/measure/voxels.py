@@ -1,4 +1,4 @@
-"""Showers in blocks of cells, few enough for a classifier or a distance."""
+"""Showers as energies of blocks of cells: few enough numbers for a classifier or a distance."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from calopipe.showers.positions import positions
 from validation.measure.deposits import Deposits
 
 _SECTORS, _RING_GROUPS, _GRID_GROUPS = 8, 9, 5
-_OUTER_CELLS = np.array([1, 2, 3, 5, 8])  # from the axis, between rings that are joined
-# Between blocks along x and y, in cells from the axis: a quarter off the middles of cells, whether their number is even
-# or odd. They are 3 cells wide in the middle (2 where the number is even), then 2, 4 and 8: the density falls.
+_OUTER_CELLS = np.array([1, 2, 3, 5, 8])  # radii between joined rings, in cells from the axis
+# Edges of blocks along x and y, in cells from the axis. For an even or odd number of cells, an edge is a quarter of a
+# cell or more from the middles of cells. Blocks are 3 cells wide in the middle (2 for an even number), then 2, 4 and 8,
+# as the density falls.
 _LATERAL_CELLS = np.array([-15.25, -7.25, -3.25, -1.25, 1.25, 3.25, 7.25, 15.25])
-_MANY = 64  # more than there are blocks across
+_MANY = 64  # more than the number of blocks along x or y
 
 
 def coarse_cells(hits: Deposits, geometry: Geometry) -> FloatArray:
@@ -26,10 +27,10 @@ def coarse_cells(hits: Deposits, geometry: Geometry) -> FloatArray:
 
 @lru_cache(maxsize=8)
 def coarse_blocks(geometry: Geometry) -> Index:
-    """In which block each place of each layer is, (layers, places), at most 500 of them; -1 where there is no cell.
+    """The block of each place of each layer, (layers, places), at most 500 blocks; -1 where there is no cell.
 
-    In rings: eight sectors of the angle, by six distances from the axis, by at most nine groups of layers. Rectangular
-    cells: nine by nine places along x and y, by at most five groups.
+    Cells in rings: eight sectors of the angle, by six distances from the axis, by at most nine groups of layers.
+    Rectangular cells: nine by nine places along x and y, by at most five groups of layers.
     """
     where, (n, m, layers) = positions(geometry), geometry.shape
     most = _RING_GROUPS if geometry.rings else _GRID_GROUPS

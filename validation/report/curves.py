@@ -1,4 +1,4 @@
-"""What the plots show of two samples of showers."""
+"""The curves of two samples of showers that the plots show."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from validation.statistics.binning import degrees, energies
 from validation.statistics.expected import pulls
 from validation.statistics.resolution import Resolutions, energy_edges
 
-_FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between them the root of the showers
-# Of energy, or angle, for a mean or width against it: between narrow bins at the ends, each of so much of the range. A
-# generator has the least to learn from there.
+_FEWEST_BINS, _MOST_BINS = 5, 40  # of a distribution; between these limits, the root of the number of showers
+# Bins of energy, or angle, for a mean or width against it. The narrow bins at both ends have so much of the range each:
+# a generator has the least to learn from at the ends.
 _LABEL_BINS, _END_SHARE = 8, 0.02
-_LEAST_IN_BIN = 20  # showers for a mean or width of those in a bin
+_LEAST_IN_BIN = 20  # showers that a mean or width in a bin needs
 
 Points = tuple[Array, Array]  # a value for each bin and its standard error over showers; NaN where unknown
 
@@ -31,7 +31,7 @@ Below = Literal["ratio", "difference"]
 
 @dataclass(frozen=True)
 class Frame:
-    """A curve's heading, title, axes and bins, its scales, and how the two sets are compared below it."""
+    """A curve's heading, title, axes, bins and scales, and how the panel below compares the two sets."""
 
     group: str
     title: str
@@ -41,7 +41,7 @@ class Frame:
     scales: tuple[Scale, ...] = ("linear",)
     below: Below = "ratio"
     log_x: bool = False
-    trimmed: bool = False  # to the bins that hold anything
+    trimmed: bool = False  # show only the range of bins with entries
 
     @property
     def centres(self) -> Array:
@@ -61,8 +61,8 @@ class Curve:
     def relative(self) -> Points:
         """Candidate over reference, or minus it, and its standard error, each (bins,).
 
-        A ratio is infinite where only the candidate has any, NaN where neither has. The error takes the two sets as
-        independent, so that of paired sets is too wide.
+        A ratio is infinite if only the candidate has entries, and NaN if neither set has. The error assumes independent
+        sets; for paired sets it is too wide.
         """
         (reference, reference_error), (candidate, candidate_error) = self.reference, self.candidate
         if self.frame.below == "difference":
@@ -87,7 +87,7 @@ class Summary:
 
 
 def summarise(reference: Observables, candidate: Observables, geometry: Geometry) -> Summary:
-    """All that the report draws of showers with energy."""
+    """All curves and matrices that the report draws of showers with energy."""
     sides = {"reference": reference, "candidate": candidate}
     plans = _plans(reference, candidate, geometry)
     curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
@@ -101,7 +101,7 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
 
 
 def _pearson(values: Array) -> Array:
-    """Coefficients (k, k) of the columns of `values` (n, k), NaN for one that does not vary, as in a single shower."""
+    """Coefficients (k, k) of the columns of `values` (n, k). NaN for a column that does not vary, or for one shower."""
     with np.errstate(divide="ignore", invalid="ignore"):
         standard = (values - values.mean(axis=0)) / values.std(axis=0)
         correlation: Array = standard.T @ standard / len(values)
@@ -117,11 +117,11 @@ def _response(piece: Observables) -> Array:
 
 
 def _angle_error(piece: Observables) -> Array:
-    """Freed of the spread of the true angles within a bin."""
+    """The measured angle less the true one, which does not depend on the spread of true angles within a bin."""
     return piece.column("angle_deg") - degrees(piece)
 
 
-Answer = Callable[[Array, Array, Array, Array], Points]  # of edges, and number, mean and variance in each bin
+Answer = Callable[[Array, Array, Array, Array], Points]  # arguments: edges; number, mean and variance in each bin
 
 
 def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -> dict[str, _Plan]:
@@ -182,13 +182,13 @@ def _means(values: Array) -> Points:
 
 
 def _shares(values: Array, edges: Array) -> Points:
-    """The share of the showers in each bin, the outer two open, with its binomial error."""
+    """The share of the showers in each bin, with its binomial error. The outer two bins are open."""
     share = np.histogram(_inside(values, edges), edges)[0] / len(values)
     return share, np.sqrt(share * (1 - share) / len(values))
 
 
 def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Points:
-    """`answer` of the `values` in bins of the `label`, the outer two open."""
+    """The `answer` for the `values` in bins of the `label`. The outer two bins are open."""
     filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
     view = filled.fill(_inside(label, edges), sample=values).view()
     known = view.count >= _LEAST_IN_BIN
@@ -196,7 +196,7 @@ def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Point
 
 
 def _inside(values: Array, edges: Array) -> Array:
-    """`values` with those beyond the outer edges moved into the outer bins."""
+    """`values`, where values beyond the outer edges are moved into the outer bins."""
     return values.clip(edges[0], np.nextafter(edges[-1], -np.inf))
 
 
@@ -209,31 +209,31 @@ def mean_at_centre(edges: Array, count: Array, mean: Array, variance: Array) -> 
 
 
 def relative_width(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
-    """sigma/mean; its error is that of a normal distribution whose mean is well known."""
+    """sigma/mean, with the error for a normal distribution whose mean is well known."""
     width = np.sqrt(variance) / mean
     return width, width / np.sqrt(2 * count)
 
 
 def _edges(values: Array, events: int) -> Array:
-    """Even bins over all but the outermost half percent, as many as events allow; whole numbers fall in their middle.
+    """Edges of equal bins, as many as events allow, over all values but the outermost half per cent at either end.
 
-    One value for all is given a width.
+    Whole numbers are never on an edge. If all values are the same, the bins span one unit around the value.
     """
     low, high = np.quantile(values, [0.005, 0.995])
     if not high - low > 1e-9 * abs(high):  # alike, up to rounding
         low, high = low - 0.5, high + 0.5
     count = int(np.clip(np.sqrt(events), _FEWEST_BINS, _MOST_BINS))
-    if np.array_equal(values, values.round()):  # bins that hold now seven, now eight whole numbers would zigzag
+    if np.array_equal(values, values.round()):  # a bin of 7 and a bin of 8 whole numbers would zigzag
         width = np.ceil((high - low) / count)
         return np.arange(np.floor(low) - 0.5, high + width, width)
     return np.linspace(low, high, count + 1)
 
 
 def _label_edges(values: Array, events: int, log_x: bool) -> Array:
-    """Bins over the whole range of a label, each with at least twice the showers that a point needs.
+    """Edges of bins over the whole range of a label, each bin with at least twice the showers that a point needs.
 
-    Even, or even in the logarithm (`log_x`), with a narrow one at either end. A label that is the same for all has one
-    bin of 2 % about it.
+    Bins are equal, or equal in the logarithm (`log_x`), with a narrow bin at either end. If the label is the same for
+    all showers, there is one bin of 2 % around it.
     """
     low, high = float(values.min()), float(values.max())
     if not high - low > 1e-9 * high:

@@ -1,5 +1,6 @@
-"""The report: one HTML page that holds all it shows, asks for nothing, and runs no script. Templates, and what they are
-given: what is filled in is escaped, unless it is Markup.
+"""The report: one HTML page that contains all its pictures, loads nothing and runs no script.
+
+It is made from templates. Values that are filled in are escaped, unless they are Markup.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from calopipe.showers.cells import Geometry
 from calopipe.verdict import ALIKE, number, span
 
 if TYPE_CHECKING:
-    from validation.report.plots import Plot  # matplotlib, which a page without plots need not wait for
+    from validation.report.plots import Plot  # loads matplotlib, not needed without plots
 
 _SETS = {"reference": "Monte Carlo", "candidate": "Candidate", "incumbent": "Incumbent", "training": "Training"}
-_MOST_DIFFERENT = 6  # criteria of a challenger and an incumbent
-_MANY = 1_000_000  # showers: more are hardly to be had, and their number is not known
+_MOST_DIFFERENT = 6  # criteria that are shown for a challenger and an incumbent
+_MANY = 1_000_000  # showers: a larger number is not stated, as it is not well known and hardly possible
 _HERE = Path(__file__).parent
 
 
 def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
-    """The report of a verdict `document` with its `plots`, as HTML. What the document does not hold is left out."""
+    """The report of a verdict `document` with its `plots`, as HTML. Sections that the document lacks are left out."""
     body = render(
         "showers.html", d=document, plots=plots, sets=_SETS, challenge=challenge(document.get("challenge")),
         most_different=_most_different, geometry=_described(document["inputs"]["geometry"]),
@@ -36,7 +37,7 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
 
 
 def _described(geometry: dict[str, Any]) -> list[str]:
-    """What a calorimeter is, the layers that are alike together."""
+    """Lines that describe a calorimeter; layers that are alike share a line."""
     known = Geometry.from_json(geometry)
     groups = ((layer, len([*alike])) for layer, alike in groupby(known.every_layer))
     layers = [f"{count} {'layers' if count > 1 else 'layer'} of {layer}" for layer, count in groups]
@@ -44,7 +45,7 @@ def _described(geometry: dict[str, Any]) -> list[str]:
 
 
 def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The criteria by which a challenger and the incumbent differ most: those that decide first."""
+    """The criteria by which a challenger and the incumbent differ most; criteria that decide come first."""
 
     def order(row: Mapping[str, Any]) -> tuple[bool, float]:
         return row["outcome"] != ALIKE, abs(row["difference"] or 0.0)
@@ -53,12 +54,12 @@ def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, 
 
 
 def challenge(section: Mapping[str, Any] | None) -> Markup:
-    """The section of CaloChallenge's numbers; nothing where they were not asked for."""
+    """The section of CaloChallenge's numbers; empty if they were not asked for."""
     return render("challenge.html", c=section, these=_these(section)) if section else Markup()
 
 
 def _these(section: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of the candidate, as a row of published values."""
+    """The candidate's values, in the form of a row of published values."""
     classifiers, timing = ((section[name] or {}) for name in ("classifier", "timing"))
     auc = {level: figures["auc"] for level, figures in classifiers.get("classifiers", {}).items()}
     distances = {name: section[name]["value"] * 1000 if section.get(name) else None for name in ("fpd", "kpd")}
@@ -87,11 +88,11 @@ def _environment() -> Environment:
 
 def render(template: str, **values: Any) -> Markup:
     """The `template`, a file of this package, with `values`."""
-    return Markup(_environment().get_template(template).render(values))  # noqa: S704  it escapes what it is given
+    return Markup(_environment().get_template(template).render(values))  # noqa: S704  the template escapes its values
 
 
 def html(title: str, body: Markup) -> str:
-    """A page of its own, with the style of reports."""
+    """A whole page with this `title` and `body`, in the style of reports."""
     style = (_HERE / "report.css").read_text(encoding="utf-8")
     page: str = _environment().get_template("parts.html").module.page(title, style, body)  # type: ignore[attr-defined]
     return page.strip()
@@ -104,12 +105,12 @@ def _grouped(plots: Sequence[Plot]) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def large(value: float | None, scale: float = 1) -> str:
-    """A number without an exponent, where thousands are common."""
+    """A number as text: from 1,000 up in whole numbers with commas, without an exponent."""
     return f"{scale * value:,.0f}" if value is not None and abs(scale * value) >= 1000 else number(value, scale)
 
 
 def why_undecided(criterion: Mapping[str, Any], samples: str) -> str:
-    """Why an inconclusive criterion does not fail, where it seems to, and what would decide it."""
+    """Why an inconclusive criterion did not fail although it seems to, and how many `samples` would decide it."""
     notes = []
     strict, interval, (low, high) = criterion["strict_interval"], criterion["interval"], criterion["tolerance"]
     least, most = interval or (None, None)

@@ -1,4 +1,4 @@
-"""Monte Carlo beside the candidate, as the field draws it: steps for the one, points for the other, ratio below."""
+"""Plots in the style of particle physics: Monte Carlo as a histogram, the candidate as points, and the ratio below."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _STYLE: dict[Any, Any] = {
     "xtick.minor.ndivs": 2, "ytick.minor.ndivs": 2, "hatch.linewidth": 0.5,
 }  # fmt: skip
 _DPI = 110
-_WIDTH_IN = 5.0  # of every picture, so that all have letters of one size
+_WIDTH_IN = 5.0  # of every picture, so that letters have one size in all of them
 _OVERVIEW = ("layers", "along_y", "response", "hits", "spectrum", "angle_deg")
-_WELL_KNOWN = 0.01  # of the highest bin: those with less do not decide what the lower panel shows
-_MANY = 2e3  # a range of energies
-_MARGIN = 1.2  # about what the lower panel has to show
-_SMALLEST_REACH = 0.02  # of a ratio from one
-_SMALLEST_DIFFERENCE = 0.5  # degrees: the tolerance of the stricter grade
+_WELL_KNOWN = 0.01  # bins with less than this share of the highest bin do not decide the range of the lower panel
+_MANY = 2e3  # ratio of energies, above which the axis labels only whole decades
+_MARGIN = 1.2  # the range of the lower panel over what it has to show
+_SMALLEST_REACH = 0.02  # least range of a ratio on either side of one
+_SMALLEST_DIFFERENCE = 0.5  # least range of a difference in degrees: the tolerance of the stricter grade
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Plot:
 
 
 def draw_all(summary: Summary) -> Iterator[Plot]:
-    """Every plot of the report but the single showers; the resolution with its fits, if there are any."""
+    """Every plot of the report except single showers. The resolution is drawn with its fits, if there are any."""
     for name, curve in summary.curves.items():
         height = 4.4 if len(curve.frame.scales) == 1 else 6.2
         laws = summary.resolution if name == "resolution_against_energy" else {}
@@ -67,7 +67,7 @@ def draw_all(summary: Summary) -> Iterator[Plot]:
 
 
 def overview(summary: Summary) -> bytes:
-    """One PNG of six curves, for a page that has room for one picture only."""
+    """One PNG of six curves, for a page that has room for only one picture."""
 
     def paint(figure: Figure) -> None:
         parts: npt.NDArray[Any] = np.asarray(figure.subfigures(2, 3))
@@ -92,7 +92,7 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mappi
     axes = figure.subplots(
         len(scales) + 1, 1, sharex=True, height_ratios=[*(3 for _ in scales), 1.3], gridspec_kw={"hspace": 0.08}
     )
-    # Places of axes, titles and labels are set by hand: to find them takes Matplotlib longer than to draw.
+    # Places of axes, titles and labels are set here: Matplotlib takes longer to find them than to draw.
     figure.subplots_adjust(left=0.18, right=0.945, bottom=0.13 if len(scales) == 1 else 0.09, top=0.93)
     for axis, scale in zip(axes, scales, strict=False):
         _absolute(axis, curve, scale)
@@ -117,7 +117,7 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mappi
 
 
 def _log_energies(axis: Axes) -> None:
-    """Energies on a logarithmic axis: 1, 2, 5, 10; whole decades only where there are many."""
+    """Label energies on a logarithmic axis with 1, 2, 5, 10, or only with whole decades if there are many."""
     axis.set_xscale("log")
     low, high = axis.get_xlim()
     axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high / low > _MANY else (1.0, 2.0, 5.0)))
@@ -149,7 +149,7 @@ def _absolute(axis: Axes, curve: Curve, scale: Scale) -> None:
 
 
 def draw_relative(axis: Axes, curve: Curve) -> None:
-    """The lower panel. A triangle at its edge means a point beyond it."""
+    """Draw the lower panel. A triangle at its edge stands for a point beyond the edge."""
     ratio = curve.frame.below == "ratio"
     mc, candidate = _histogram(curve, curve.reference), _histogram(curve, curve.candidate)
     low, high = lower_range(curve)
@@ -165,9 +165,9 @@ def draw_relative(axis: Axes, curve: Curve) -> None:
 
 
 def lower_range(curve: Curve) -> tuple[float, float]:
-    """The range of the lower panel: nine in ten of the well-known bins with their errors.
+    """The range of the lower panel, which holds nine in ten of the well-known bins with their errors.
 
-    Ratios above two are shown if half the bins are there, ratios below zero never.
+    It goes beyond a ratio of two only if half the bins do, and never below zero.
     """
     mc, (compared, errors) = curve.reference[0], curve.relative()
     known = np.isfinite(compared) & (mc > _WELL_KNOWN * np.nanmax(mc, initial=0.0))
@@ -182,7 +182,7 @@ def lower_range(curve: Curve) -> tuple[float, float]:
 
 
 def _correlations(figure: Figure, title: str, matrix: Array, labels: Sequence[str], reach: float) -> None:
-    """The lower triangle, each coefficient as a colour and in hundredths."""
+    """Draw the lower triangle of the matrix, each coefficient as a colour and as a number in hundredths."""
     axis = figure.subplots()
     figure.subplots_adjust(left=0.36, right=0.98, bottom=0.34, top=0.93)
     shown = np.ma.masked_where(np.triu(np.ones_like(matrix, dtype=bool)), matrix)[1:, :-1]
@@ -211,7 +211,7 @@ def _histogram(curve: Curve, points: Points) -> hist.Hist:
     return filled
 
 
-_FAINTEST = 1e-4  # of the brightest cell: what is fainter is left white
+_FAINTEST = 1e-4  # cells below this share of the brightest cell are left white
 
 
 def draw_pairs(reference: Sequence[Picture], candidate: Sequence[Picture], geometry: Geometry) -> Iterator[Plot]:
@@ -226,13 +226,13 @@ def _gev(picture: Picture) -> str:
 
 
 def _display(figure: Figure, pair: tuple[Picture, Picture], geometry: Geometry) -> None:
-    """Side view above, front view below, the two sets side by side on one scale of colours a row."""
+    """Draw side views above and front views below, with the two sets side by side. A row has one scale of colours."""
     axes = figure.subplots(2, 2, sharex="row", sharey="row")
     figure.subplots_adjust(left=0.16, right=0.86, bottom=0.09, top=0.91, hspace=0.32, wspace=0.08)
     rows = zip(("side", "front"), ("z [mm]", "x [mm]"), views_mm(geometry), strict=True)
     for row, (view, x, edges) in zip(axes, rows, strict=True):
         images = [picture.side if view == "side" else picture.front.T for picture in pair]
-        highest = max(float(image.max()) for image in images) or 1.0  # GeV, where all energy is outside the view
+        highest = max(float(image.max()) for image in images) or 1.0  # 1 GeV if all energy is outside the view
         norm = LogNorm(highest * _FAINTEST, highest)
         for axis, image in zip(row, images, strict=True):
             shown = np.ma.masked_less_equal(image, highest * _FAINTEST)

@@ -1,1 +1,1 @@
-"""Estimates with intervals, and distances between samples."""
+"""Estimates with confidence intervals, and distances between samples."""

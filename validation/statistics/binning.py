@@ -15,16 +15,16 @@ from validation.measure.edges import ring_labels, wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.sets import Rows, Samples
 
-# Independent Geant4 passes a grade whose correlations may differ by 0.1 in one bin of 7,000 showers a side, and hardly
-# ever in more, thinner ones. Correlations are decided last. Their errors fall with the root of the number of showers.
+# If correlations may differ by 0.1, independent Geant4 passes in one bin of 7,000 showers a side, and hardly ever in
+# several smaller bins. Correlations need the most showers. Their errors fall with the root of the number of showers.
 _EVENTS_PER_ENERGY_BIN, _AT_CORRELATION = 7_000, 0.1
 _MOST_ENERGY_BINS = 4
-_BINS_PER_DECADE = 2  # at most, where energies span decades
-_ENOUGH = 0.8  # of these events: bins that are equal in log E do not hold equally many
-# The measured angle scatters by 1.3 degrees about its mean at a true angle: 1,000 showers a side know that mean to
-# 0.06 degrees, a fraction of the tolerance.
+_BINS_PER_DECADE = 2  # at most, if energies span decades
+_ENOUGH = 0.8  # share of the events of a bin that is enough: bins that are equal in log E do not hold equally many
+# At a true angle the measured angle scatters by 1.3 degrees about its mean: with 1,000 showers a side the mean is known
+# to 0.06 degrees, a fraction of the tolerance.
 _EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
-_LEAST_AZIMUTH_BINS = 2  # one that leans to either side, so that phi and -phi are told apart
+_LEAST_AZIMUTH_BINS = 2  # one bin for each sign, so that phi and -phi are told apart
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
 
 
@@ -42,10 +42,10 @@ class Bin:
 
 @dataclass(frozen=True)
 class Binning:
-    """Bins of energy in GeV, of the true angle and, if there is one, azimuth in degrees, and one of each kind of
-    particle if there are several; and the names of the rings about a shower's axis (`ring_labels`).
+    """Bins of energy in GeV, of the true angle in degrees, of the azimuth in degrees if there is one, and a bin for
+    each kind of particle if there are several; and the names of the rings about a shower's axis (`ring_labels`).
 
-    `means` are bins of energy for means alone, where these can be decided in smaller ones than those of `energy`.
+    `means` are bins of energy for means only, if means can be decided in smaller bins than those of `energy`.
     """
 
     energy: tuple[Bin, ...]
@@ -57,10 +57,10 @@ class Binning:
 
     @classmethod
     def of(cls, reference: Rows, events: int, geometry: Geometry, grade: Grade) -> Binning:
-        """Bins of Monte Carlo's labels, as many as the `events` of the smallest set that is compared allow in `grade`.
+        """Bins of Monte Carlo's labels, as many as `grade` and the `events` of the smallest compared set allow.
 
-        Of a calorimeter whose cells are in rings there is no bin of angle or azimuth, and so no criterion: particles
-        come along its axis, and whichever way their showers lean is chance.
+        For a calorimeter with cells in rings there is no bin, and so no criterion, of angle or azimuth: its particles
+        come along its axis, and the direction in which a shower leans is chance.
         """
         angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
         leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
@@ -90,7 +90,7 @@ def kinds(rows: Rows) -> Array:
 
 
 def degrees(rows: Rows) -> Array:
-    """The true angle of each shower, (N,)."""
+    """The true angle of each shower in degrees, (N,)."""
     return np.degrees(rows.theta_rad.astype(np.float64))
 
 
@@ -100,14 +100,14 @@ def azimuths(rows: Rows) -> Array:
 
 
 def events_per_energy_bin(grade: Grade) -> int:
-    """So many that `grade` may be expected to accept Monte Carlo in a bin: 7,000 of `gan`, 28,000 of `precision`."""
+    """How many events a bin needs for `grade` to accept Monte Carlo: 7,000 for `gan`, 28,000 for `precision`."""
     tighter = max(_AT_CORRELATION / grade.tolerance["correlation"], 1.0)
     return round(_EVENTS_PER_ENERGY_BIN * tighter**2)
 
 
 def energy_bins(values: Array, events: int, a_bin: int) -> list[Bin]:
-    """Bins of energies, one for each `a_bin` of the `events`: of equally many, at most four; or of energies that span
-    decades equal in log E, at most two a decade, joined to the next where events are too few.
+    """Bins of energies, one for each `a_bin` of the `events`: at most four, with equally many events. If energies span
+    decades: bins equal in log E, at most two a decade, joined to the next bin if events are too few.
     """
     most = events // a_bin
     if not wide(values):
@@ -127,12 +127,12 @@ def energy_bins(values: Array, events: int, a_bin: int) -> list[Bin]:
 
 
 def bins(values: Array, count: int, unit: str) -> list[Bin]:
-    """At most `count` bins of as equally many `values` as possible, the outer two open.
+    """At most `count` bins that hold as equal numbers of `values` as possible. The outer two bins are open.
 
-    Equal values, as those of a beam of a few energies, are in one bin.
+    Equal values, as in a beam of a few energies, are in one bin.
     """
     distinct, counts = np.unique(values, return_counts=True)
-    below = np.cumsum(counts)[:-1]  # each possible cut, which is between two values
+    below = np.cumsum(counts)[:-1]  # values below each possible cut between two distinct values
     wanted = np.arange(1, count) * len(values) / count if len(below) else np.empty(0)
     after = np.searchsorted(below, wanted).clip(max=max(len(below) - 1, 0))
     before = np.maximum(after - 1, 0)
@@ -141,7 +141,7 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
 
 
 def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin]:
-    """Bins of the rising values `distinct`, cut after those that `cuts` index. A bin is named by the values in it."""
+    """Bins of the rising values `distinct`, cut after the values with the indices `cuts`, and named by their values."""
     edges = [-math.inf, *((distinct[cuts] + distinct[cuts + 1]) / 2).tolist(), math.inf]
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
     names = [f"{a:.4g} to {b:.4g} {unit}" if b > a else f"{a:.4g} {unit}" for a, b in zip(firsts, lasts, strict=True)]
@@ -149,9 +149,10 @@ def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin
 
 
 def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
-    """Bins of a histogram with one entry an event, so that the null of its S spreads by a fifth of the tolerance.
+    """The number of bins of a histogram with one entry an event, so that the null of its S spreads by a fifth of the
+    tolerance. The null of S is its distribution for two sets of one truth.
 
-    With B bins and n events a side the null of S has the standard deviation sqrt(2 (B - 1)) / (2 n).
+    With B bins and n events a side, the null of S has the standard deviation sqrt(2 (B - 1)) / (2 n).
     """
     a_side = 2 / (1 / events[0] + 1 / events[1])
     return int(np.clip(1 + 2 * (a_side * tolerance / 5) ** 2, _FEWEST_BINS, _MOST_BINS))
@@ -160,7 +161,7 @@ def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
 def histograms(some: Samples, count: int) -> dict[str, Columns]:
     """For each scalar a function that puts showers in bins, (n, bins) of 0 and 1.
 
-    The bins hold equally many of both sets together, which treats the two alike and leaves none empty.
+    The bins hold equally many showers of both sets together. So the two sets are treated alike, and no bin is empty.
     """
     both = np.concatenate([some.reference.scalars, some.candidate.scalars])
     inner = [np.unique(edges) for edges in np.quantile(both, np.linspace(0, 1, count + 1)[1:-1], axis=0).T]

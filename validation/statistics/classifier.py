@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from calopipe.showers.cells import Array
 
-LEAST_SHOWERS = 50  # a side, below which half of them teach a classifier nothing
+LEAST_SHOWERS = 50  # a side: with fewer, a classifier that is trained on half of them learns nothing
 _ROUNDS = 100
 _BINS = 128
 
@@ -21,15 +21,15 @@ _BINS = 128
 def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Generator) -> dict[str, Any]:
     """AUC of gradient-boosted trees on features of showers, `reference` (n, f) and `candidate` (m, f); NaN is allowed.
 
-    `value` is the share of pairs, one shower of each set, whose candidate scores higher, ties counting half; `interval`
-    that at 95 %; `p_value` that of 0.5, two-sided. All are None with too few showers.
+    `value` is the share of pairs, one shower of each set, in which the candidate scores higher; ties count half.
+    `interval` is at 95 %; `p_value` is two-sided, for a true AUC of 0.5. All are None with too few showers.
 
-    The trees learn on one half of the events and are scored on the other, both ways round, and the AUCs averaged.
-    An event and its partners (`per_event` of them, 0 where the sets are not paired) are in the same half.
+    The trees learn on one half of the events and are scored on the other half, then the reverse; the two AUCs are
+    averaged. An event and its partners (`per_event`, 0 if the sets are not paired) are in the same half.
     The sets should have labels of one distribution, or the classifier tells the beams apart.
 
-    The interval takes the two AUCs as fully correlated. Each half is trained on what the other is scored on: between
-    halves of Geant4 the correlation is 0.4, and independence would exclude 0.5 in one of eight comparisons.
+    The interval assumes that the two AUCs are fully correlated, as each half is trained on what the other is scored on:
+    between halves of Geant4 the correlation is 0.4, and independence would exclude 0.5 in one of eight comparisons.
     """
     if min(len(reference), len(candidate)) < LEAST_SHOWERS:
         return {"value": None, "interval": None, "p_value": None}
@@ -50,13 +50,13 @@ def auc(reference: Array, candidate: Array, *, per_event: int, rng: np.random.Ge
 def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[float, float]:
     """AUC of scores `negative` (n,) and `positive` (m,), and the variance of that AUC.
 
-    DeLong, DeLong and Clarke-Pearson, Biometrics 44 (1988) 837; from mid-ranks, in n log n steps, as Sun and Xu,
-    IEEE Signal Processing Letters 21 (2014) 1389. Where each negative has `per_event` positives of its own, in its
-    order, the components are summed over an event first: Obuchowski, Biometrics 53 (1997) 567.
+    The method is that of DeLong, DeLong and Clarke-Pearson, Biometrics 44 (1988) 837, computed from mid-ranks in
+    n log n steps as in Sun and Xu, IEEE Signal Processing Letters 21 (2014) 1389. If each negative has `per_event`
+    positives, in the same order, the components are first summed over an event: Obuchowski, Biometrics 53 (1997) 567.
     """
     n, m = len(negative), len(positive)
     ranks = stats.rankdata(np.concatenate([negative, positive]))
-    # For each shower the share of the other set that it is on the right side of.
+    # For each shower, the share of the other set that is on the right side of it.
     of_negative = 1 - (ranks[:n] - stats.rankdata(negative)) / m
     of_positive = (ranks[n:] - stats.rankdata(positive)) / n
     value = float(of_positive.mean())
@@ -67,16 +67,16 @@ def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[flo
 
 
 def _half(events: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Which of the events, one half at random, come first."""
+    """A mask of a random half of the events; this half is scored first."""
     return rng.permutation(events) < events // 2
 
 
 def _scores(
     reference: Array, candidate: Array, rows: npt.NDArray[np.bool_], partners: npt.NDArray[np.bool_], *, seed: int
 ) -> tuple[Array, Array]:
-    """Scores of the showers that `rows` and `partners` select, by trees that have learned on the others.
+    """Scores of the showers that `rows` and `partners` select, by trees that have learned on the other showers.
 
-    One thread: a sum that threads share depends on how many they are.
+    It uses one thread, since a sum over several threads depends on their number.
     """
     trees = HistGradientBoostingClassifier(
         max_iter=_ROUNDS, max_leaf_nodes=15, max_bins=_BINS, early_stopping=True, random_state=seed

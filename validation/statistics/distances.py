@@ -1,10 +1,11 @@
-"""The Fréchet and the kernel physics distance, FPD and KPD, of features of showers; as published.
+"""The Fréchet and the kernel physics distance, FPD and KPD, of features of showers, as published.
 
-Kansal et al., arXiv 2211.10295, in the form of `jetnet` 0.2.5 with the challenge's settings: features over the largest
-absolute value in Monte Carlo; FPD from 20 subsets of each of ten sizes between 10,000 and 50,000, drawn with
-replacement, extrapolated in 1/size by a line of no negative slope or intercept; KPD as the median over ten draws of
-10,000. Draws with replacement leave the bias of the whole sample in FPD: it falls as 1/showers, and two samples of one
-truth have the larger a value, the fewer they are. Smaller sets take subsets of a fifth of the smaller one to all of it.
+The method is that of Kansal et al., arXiv 2211.10295, in the form of `jetnet` 0.2.5 with the challenge's settings.
+Features are divided by their largest absolute value in Monte Carlo. FPD is from 20 subsets of each of ten sizes between
+10,000 and 50,000, drawn with replacement, and extrapolated in 1/size by a line of no negative slope or intercept. KPD
+is the median over ten draws of 10,000. Draws with replacement leave the bias of the whole sample in FPD. It falls as
+1/showers: two small samples of one truth have a larger value than two large ones. For smaller sets, the sizes of the
+subsets are from a fifth of the smaller set to all of it.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from calopipe.documents import finite
 from calopipe.showers.cells import Array
 
 _SIZES, _DRAWS, _SEED = 10, 20, 42
-_MOST = 50_000  # in a subset of FPD
-_BATCHES, _BATCH = 10, 10_000  # of KPD
-_ROWS = 1_000  # of a kernel matrix at once: 80 MB
-_LEAST = 50  # showers of a set, or of half of Monte Carlo
+_MOST = 50_000  # showers in a subset of FPD, at most
+_BATCHES, _BATCH = 10, 10_000  # draws of KPD, and showers in a draw
+_ROWS = 1_000  # rows of a kernel matrix that are computed at once: 80 MB
+_LEAST = 50  # showers of a set, or of half of Monte Carlo, at least
 
 
 class Distance(NamedTuple):
-    """A distance and what the published function gives as its uncertainty."""
+    """A distance, and its uncertainty as the published function defines it."""
 
     value: float
     uncertainty: float
 
 
 def sizes(showers: int) -> tuple[int, int]:
-    """The least and the largest subset of FPD for sets of so many showers."""
+    """The sizes of the least and the largest subset of FPD, for sets of `showers` showers."""
     largest = min(showers, _MOST)
     return largest // 5, largest
 
@@ -41,7 +42,8 @@ def sizes(showers: int) -> tuple[int, int]:
 def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dict[str, Any] | None:
     """`fpd` and `kpd` of features (n, f) and (m, f) for a document: `value`, `uncertainty`, and Monte Carlo's `own`.
 
-    The last is of the even showers of the reference against its odd ones. None with fewer than 50 showers anywhere.
+    `own` is the distance of the reference's even showers from its odd ones. None if the candidate, or a half of the
+    reference, has fewer than 50 showers.
     """
     halves = reference[::2], reference[1::2]
     if min(len(halves[1]), len(candidate)) < _LEAST:
@@ -57,13 +59,13 @@ def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dic
 
 
 def fpd(reference: Array, candidate: Array) -> Distance:
-    """The Fréchet physics distance of sets of at least 50 showers each. The uncertainty is that of the fitted line."""
+    """The Fréchet physics distance of sets of at least 50 showers each. Its uncertainty is that of the fitted line."""
     least, largest = sizes(min(len(reference), len(candidate)))
     counts = (1 / np.linspace(1 / least, 1 / largest, _SIZES)).astype(np.int32)
     rng = np.random.default_rng(_SEED)
     scale = _largest(reference)
     means = []
-    # Two threads take longer than one for matrices of a few hundred, ten times as long on a machine in use.
+    # For matrices of a few hundred rows, two threads take longer than one: ten times as long on a busy machine.
     with threadpool_limits(1):
         for count in counts:
             values = []
@@ -88,13 +90,13 @@ def kpd(reference: Array, candidate: Array, batch: int = _BATCH) -> Distance:
 
 
 def _largest(reference: Array) -> Array:
-    """The largest absolute value of each feature, 1 where all are zero; without a copy of all."""
+    """The largest absolute value of each feature, 1 if all are zero. The array is not copied."""
     largest = np.maximum(reference.max(axis=0), -reference.min(axis=0))
     return np.where(largest > 0, largest, 1.0)
 
 
 def _frechet(first: Array, second: Array) -> float:
-    """|mu1 - mu2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2), the root by way of the symmetric C1^1/2 C2 C1^1/2."""
+    """|mu1 - mu2|^2 + tr(C1 + C2 - 2 (C1 C2)^1/2). The root is computed from the symmetric C1^1/2 C2 C1^1/2."""
     covariance, other = np.cov(first, rowvar=False), np.cov(second, rowvar=False)
     variances, axes = np.linalg.eigh(covariance)
     root = axes * np.sqrt(np.maximum(variances, 0))
@@ -104,7 +106,7 @@ def _frechet(first: Array, second: Array) -> float:
 
 
 def _intercept(inverse: Array, values: Array) -> Distance:
-    """Where the line of least squares, of no negative slope or intercept, meets 1/size = 0."""
+    """The value at 1/size = 0 of the line of least squares that has no negative slope or intercept."""
     design = np.stack([np.ones(len(inverse)), inverse], axis=1)
     unit = np.array([1.0, inverse.max()])  # both columns of order one
     coefficients, residual = nnls(design / unit, values)
@@ -121,7 +123,7 @@ def _mmd(first: Array, second: Array) -> float:
 
 
 def _kernel_sum(first: Array, second: Array, *, diagonal: bool = True) -> float:
-    """The sum over all pairs, or without a shower's likeness to itself."""
+    """The sum of the kernel over all pairs; without `diagonal`, pairs of a shower with itself are left out."""
     total = 0.0
     for start in range(0, len(first), _ROWS):
         values = first[start : start + _ROWS] @ second.T / first.shape[1] + 1

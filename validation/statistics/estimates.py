@@ -1,4 +1,4 @@
-"""Numbers measured on finite sets of showers, and the intervals that hold their truth."""
+"""Numbers measured on finite sets of showers, and their confidence intervals."""
 
 from __future__ import annotations
 
@@ -9,37 +9,37 @@ from scipy import stats
 
 from calopipe.showers.cells import Array
 
-LEAST_EVENTS = 10  # in either set, below which no interval is given: a resample often holds one shower only
+LEAST_EVENTS = 10  # in either set: with fewer there is no interval, as a resample often holds only one shower
 
 
 @dataclass(frozen=True)
 class Estimate:
     """A number measured on two finite sets of showers; `standard_error` is NaN where it is unknown.
 
-    There is no interval where fewer than `least` events, or groups of them, were resampled. A ratio has `parts`: the
-    variances of numerator and denominator, and their covariance, over the square of the denominator, as measured and as
-    they would be if the other set told the spread of its events.
+    There is no interval if fewer than `least` events, or groups of events, were resampled. A ratio has `parts`: the
+    variances of numerator and denominator, and their covariance, all over the square of the denominator. The first row
+    is measured; the second row takes the spread of a set's events from the other set.
 
     A separation power also has `null`, the mean and standard deviation of S between two samples of one truth, and
-    `growth`, by which its variance rises with the true S. The null's part of the error falls as 1/events.
+    `growth`, the rise of its variance with the true S. The null's part of the error falls as 1/events.
     """
 
     value: float
     standard_error: float
     events: int  # in the smaller set
     null: tuple[float, float] | None = None
-    groups: int | None = None  # of events, where these are what was resampled
+    groups: int | None = None  # number of groups of events, if groups were resampled
     replicates: Array | None = field(default=None, compare=False, repr=False)  # (resamples,): the bootstrap's values
     growth: float = 0.0
     least: int = LEAST_EVENTS
     parts: Array | None = field(default=None, compare=False, repr=False)  # (2, 3)
 
     def interval(self, level: float) -> tuple[float, float] | None:
-        """The two-sided interval at `level` by Student's distribution, or None where there is none.
+        """The two-sided interval at `level` by Student's distribution, or None if there is none.
 
-        A separation power's lower end allows for the long tail of its null, a sum of squares: a gamma distribution.
-        Its upper end is normal in sqrt(null variance + growth S), whose error does not depend on S: the error of S
-        itself is too small where S came out low by chance. A ratio's interval is Fieller's.
+        The lower end of a separation power allows for the long tail of its null. The null is a sum of squares, and is
+        described by a gamma distribution. The upper end is normal in sqrt(null variance + growth S), whose error does
+        not depend on S: the error of S itself is too small if S is low by chance. A ratio has Fieller's interval.
         """
         resampled = self.groups or self.events
         known = self.standard_error if self.parts is None else float(self.parts.sum())
@@ -58,7 +58,7 @@ class Estimate:
         return self.value - below, self.value + reach
 
     def events_to_resolve(self, bound: float, level: float) -> int | None:
-        """How many events would make the interval at `level` end at `bound`, were the value to stay."""
+        """How many events would make the interval at `level` end at `bound`, if the value stayed the same."""
         gap = abs(bound - self.value)
         error = self.standard_error
         if self.parts is not None:
@@ -67,18 +67,18 @@ class Estimate:
             return None
         wanted = (gap / float(stats.norm.ppf((1 + level) / 2))) ** 2
         null = 0.0 if self.null is None else self.null[1] ** 2
-        rest = max(error**2 - null, 0.0) + self.growth * gap / 2  # the latter for the upper end
-        # With k times the events the variance is null/k^2 + rest/k: solve for 1/k.
+        rest = max(error**2 - null, 0.0) + self.growth * gap / 2  # the second term is for the upper end
+        # With k times as many events, the variance is null/k^2 + rest/k: solve for 1/k.
         inverse = (math.sqrt(rest**2 + 4 * null * wanted) - rest) / (2 * null) if null > 0 else wanted / rest
         return math.ceil(self.events / inverse) if inverse > 0 else None
 
 
 def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float]:
-    """The ratios r for which numerator less r times denominator is within `factor` errors of zero (Fieller 1954).
+    """The interval of ratios r for which numerator - r * denominator is within `factor` errors of 0 (Fieller 1954).
 
-    The error is that at r. The error at the measured `value` is too small where the numerator is low by chance, as of a
-    layer that few showers reach. There is no upper end where the denominator may be zero, and no lower one where the
-    numerator may be too.
+    The error is taken at r. At the measured `value` it is too small if the numerator is low by chance, as for a layer
+    that few showers reach. The upper end is infinite if the denominator may be zero, and the lower end too if the
+    numerator may also be zero.
     """
     numerator, denominator, covariance = (factor**2 * float(part) for part in parts)
     square, middle, rest = 1 - denominator, value - covariance, value**2 - numerator

@@ -1,8 +1,8 @@
-"""What Monte Carlo predicts for an observable at a shower's own labels.
+"""The value that Monte Carlo predicts for an observable at the labels of a shower.
 
-Where the energies of a beam span more than a factor of three, what is measured rises or falls with E by more than it
-scatters, and a mean or width over all showers would tell of the beam. Polynomials in log E, fitted to a sample, say
-what is expected; a surface in log E and theta, what a difference of labels adds to a mean.
+If the energies of a beam span more than a factor of three, an observable changes with E by more than it scatters, and
+its mean or width over all showers would describe the beam. So polynomials in log E, fitted to a sample, predict the
+mean and the width. A surface in log E and theta predicts what a difference of labels adds to a mean.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from validation.measure.sets import SAMPLE_SHOWERS, Labels, Rows
 
 _MEAN_DEGREE, _WIDTH_DEGREE = 4, 2
 _FARTHEST = 5.0
-_ROUNDING = 1e-9  # of the largest value: a smaller deviation is none
-_LEAST_EVENTS = 100  # for a fit, which must not follow the noise of few; these have one mean and one width
+_ROUNDING = 1e-9  # a deviation below this share of the largest value counts as zero
+_LEAST_EVENTS = 100  # for a fit: with fewer it would follow the noise, so one mean and one width are taken
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class AtEnergy:
 
     _centre: float
     _scale: float
-    _means: Array  # coefficients (degree + 1, k), as the next two
+    _means: Array  # coefficients (degree + 1, k); the next two have this shape too
     _log_widths: Array
     _factors: Array
 
@@ -39,18 +39,19 @@ class AtEnergy:
     def fitted(cls, energy_gev: npt.NDArray[Any], values: Array) -> Self:
         """Fit `values` (n, k) of showers of `energy_gev` (n,).
 
-        The width is the exponential of a fit to the logarithms of the deviations, which is never negative, times a fit
-        to the squares of the deviations in its units, which tells of the tails.
+        The width is a product. The first factor is the exponential of a fit to the logarithms of the deviations, which
+        is never negative. The second factor is the root of a fit to the squares of the deviations in units of the
+        first; it accounts for the tails.
         """
         log = _log(energy_gev)
         centre, scale = float(log.mean()), float(np.ptp(log)) or 1.0
         u, few = (log - centre) / scale, len(log) < _LEAST_EVENTS
         degrees = (0, 0) if few else (_MEAN_DEGREE, _WIDTH_DEGREE)
         weights = np.ones_like(values)
-        for _ in range(2):  # the mean again, once it is known how little each energy says of it
+        for _ in range(2):  # the mean is fitted again when the width, and so the weight, at each energy is known
             means = np.column_stack([_fit(u, *pair, degrees[0]) for pair in zip(values.T, weights.T, strict=True)])
             away = np.abs(values - _values(u, means))
-            # A shower at its mean is no closer to it than a millionth of the width; what does not vary has a width.
+            # A deviation is at least a millionth of the width, and a column that does not vary has a width above 0.
             least = np.maximum(1e-6 * away.std(axis=0), 1e-9 * np.abs(values).max(axis=0) + 1e-30)
             logs = _fit(u, np.log(np.maximum(away, least)), np.ones_like(u), degrees[1])
             weights = np.exp(-_values(u, logs))
@@ -58,11 +59,11 @@ class AtEnergy:
         return cls(centre, scale, means, logs, _fit(u, squares, np.ones_like(u), degrees[1]))
 
     def mean(self, energy_gev: npt.NDArray[Any]) -> Array:
-        """(n, k)."""
+        """The mean of each column at these energies, (n, k)."""
         return _values(self._at(energy_gev), self._means)
 
     def width(self, energy_gev: npt.NDArray[Any]) -> Array:
-        """(n, k)."""
+        """The standard deviation of each column at these energies, (n, k)."""
         u = self._at(energy_gev)
         return np.exp(_values(u, self._log_widths)) * np.sqrt(np.maximum(_values(u, self._factors), 1.0))
 
@@ -75,7 +76,7 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
 
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
-    known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no more
+    known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no higher degree
     return np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
 
 
@@ -84,11 +85,12 @@ def _values(u: Array, coefficients: Array) -> Array:
 
 
 def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:
-    """`values` (n, k) less what the labels of a table add to their mean in the reference.
+    """`values` (n, k) less what the labels of a shower add to the mean in the reference.
 
-    This removes differences that are due to the labels alone, and the noise of their spread; means of sets with the
-    same labels stay as they are. The prediction is a surface of second degree in log E and theta, of
-    fourth in log E where energies are `wide`, fitted to `some` showers of the reference; with few it is a constant.
+    This removes differences that are due to the labels alone, and the noise from the spread of labels. Differences of
+    means between sets with the same labels stay the same. The prediction is a surface of second degree in log E and
+    theta, of fourth degree in log E if energies are `wide`. It is fitted to `some` showers of the reference; with few
+    showers it is a constant.
     """
     labels = _labels(some.energy_gev, some.theta_rad)
     spread = labels.std(axis=0)
@@ -112,10 +114,10 @@ def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
 
 
 def pulls(some: Observables, names: Collection[str]) -> Columns:
-    """The scalars `names` (n, k), in the order of `SCALARS`, less their mean in `some` showers, over their width there.
+    """The scalars `names` (n, k), in the order of `SCALARS`, less their mean, over their width, both of `some` showers.
 
-    If energies are `wide` both are those at a shower's energy, and a pull beyond five widths counts as five: at the
-    lowest energies a few odd showers would make up a correlation.
+    If energies are `wide`, mean and width are those at a shower's energy, and a pull beyond five widths counts as five:
+    otherwise a few odd showers at the lowest energies would decide a correlation.
     """
     columns = [index for index, name in enumerate(SCALARS) if name in names]
     rounding = _ROUNDING * np.abs(some.scalars).max(axis=0)
@@ -135,10 +137,10 @@ def pulls(some: Observables, names: Collection[str]) -> Columns:
 
 
 def responses(own: Observables, reference: Observables) -> Columns:
-    """The response E_vis/E (n, 1), whose width over its mean is the resolution.
+    """The response E_vis/E (n, 1); its width over its mean is the resolution.
 
-    If energies are `wide`: one plus the deviation from the mean of the `own` set at a shower's energy, in units of the
-    `reference`'s width there, so that every energy counts alike and the mean's rise or fall adds nothing.
+    If energies are `wide`, it is one plus the deviation from the mean of the `own` set at a shower's energy, in units
+    of the `reference`'s width there. So every energy counts alike, and a change of the mean with energy adds nothing.
     """
     if not wide(reference.energy_gev):
         return lambda table: table.column("response")[:, None]

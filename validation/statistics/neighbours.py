@@ -15,20 +15,20 @@ from validation.statistics.estimates import Estimate
 from validation.statistics.resampling import BOOTSTRAP_RESAMPLES
 
 NEIGHBOURS = 5  # as Naeem et al. advise
-LEAST_BLOCKS = 10  # below which the spread over blocks says little, and no error is given
+LEAST_BLOCKS = 10  # with fewer blocks there is no error, as the spread over blocks is not well known
 _LEAST_IN_BLOCK, _MOST_IN_BLOCK = 50, 350
-_COPY_SHARE = 0.01  # of Monte Carlo's own showers that count as near to a training shower
+_COPY_SHARE = 0.01  # share of Monte Carlo's own showers that count as near to a training shower
 _COPY_SIGNIFICANCE = 1e-3
 _LEAST_COMPARED = 100  # the nearest one of them sets the threshold
-_ROUNDING = 1e-3  # of distances between vectors of norm one in single precision
+_ROUNDING = 1e-3  # rounding of distances between vectors of norm one in single precision
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
     """Coverage and density of a candidate relative to Monte Carlo's own, means over blocks; and Monte Carlo's own.
 
-    `floor`: the typical distance of the relative coverage from 1 between two sets of Monte Carlo. It and the errors
-    are NaN with fewer than 10 blocks; with fewer than 3 all is.
+    `floor`: the typical distance of the relative coverage from 1 between two sets of Monte Carlo. `floor` and the
+    errors are NaN with fewer than 10 blocks; all values are NaN with fewer than 3.
     """
 
     coverage: Estimate
@@ -42,11 +42,11 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     """Coverage and density (Naeem et al. 2020, arXiv 2002.09797) of features `reference` (n, f), `candidate` (m, f).
 
     Both sets are cut at random into blocks of equal size. Around each Monte Carlo shower of a block lies a ball that
-    reaches to its fifth neighbour there. Coverage is the share of these balls that hold a shower of another block;
-    density is the mean number of balls that a shower of the other block is in, over five. Features are standardised
-    by the reference. A shower with a NaN, one without energy, is in no ball and its own holds none.
+    reaches to its fifth neighbour in the block. Coverage is the share of these balls that hold a shower of another
+    block. Density is the mean number of balls that hold a shower of the other block, over five. Features are
+    standardised by the reference. A shower without energy has a NaN: it is in no ball, and its ball holds no shower.
 
-    The balls of block i are compared with block i + 1 of the reference and of the candidate, so that in paired sets
+    The balls of block i are compared with block i + 1 of the reference and of the candidate. So in paired sets
     (`per_event`, one shower of each event takes part) both have other labels than the balls. Coverage depends on the
     size of a block, which is the same for 3,500 showers and more.
     """
@@ -63,16 +63,16 @@ def coverage(reference: Array, candidate: Array, *, per_event: int, rng: np.rand
     blocks, other_blocks = (indices[: count * size].reshape(count, size) for indices in (order, partners))
 
     def against(others: Array, ahead: int) -> Array:
-        """(blocks, 2): coverage and density of each block of the reference by the block of `others` so far ahead."""
+        """Coverage and density, (blocks, 2), of each block of the reference, by the block of `others` `ahead` of it."""
         following = np.roll(others, -ahead, axis=0)
         return np.stack([_coverage_and_density(*pair) for pair in zip(points[blocks], following, strict=True)])
 
     own, other = against(points[blocks], 1), against(others[other_blocks], 1)
-    # One block fewer is drawn than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
+    # A draw has one block fewer than there are, which makes the variance of a mean unbiased (Rao and Wu 1988).
     weights = rng.multinomial(count - 1, np.full(count, 1 / count), BOOTSTRAP_RESAMPLES).astype(np.float64)
     if count < LEAST_BLOCKS:
         weights *= np.nan
-    with np.errstate(divide="ignore", invalid="ignore"):  # where Monte Carlo covers nothing of its own
+    with np.errstate(divide="ignore", invalid="ignore"):  # if Monte Carlo covers nothing of itself
         replicates = (weights @ other) / (weights @ own)
         chance = (weights @ against(points[blocks], 2)) / (weights @ own)
         value = other.mean(axis=0) / own.mean(axis=0)
@@ -88,15 +88,15 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     """Whether the candidate's showers (m, c) lie closer to the `training` showers (t, c) than Monte Carlo's own (n, c).
 
     Coordinates are of order one, with a meaningful Euclidean distance: roots of shares of energy. The nearness of a
-    shower is its distance to the nearest training shower over that to the nearest in one half of the reference: smooth
-    showers are near to both, copies to the training showers alone (compare Meehan et al. 2020, arXiv 2004.05675).
-    `share` is the part of the candidate that is nearer than all but 1 % (`expected`) of the reference's other half,
-    with its 95 % `interval` (Clopper and Pearson).
+    shower is its distance to the nearest training shower over its distance to the nearest shower in one half of the
+    reference. Smooth showers are near to both, copies only to training showers (compare Meehan et al. 2020,
+    arXiv 2004.05675). `share` is the part of the candidate that is nearer than all but 1 % (`expected`) of the
+    reference's other half, with its 95 % `interval` (Clopper and Pearson).
 
-    Showers of a perfect candidate and of the other half are exchangeable, so that the number below the r-th of n
-    values is beta-binomial (the precedence test: Nelson, Technometrics 5 (1963) 491): `p_value` is one-sided and
-    exact. `copied`: it is below 1e-3. `median_distance_ratio`: the median distance to the training showers, candidate
-    over Monte Carlo. Each is None where there are no showers, or fewer than 200 of the reference.
+    Showers of a perfect candidate and of the other half are exchangeable. So the number below the r-th of n values is
+    beta-binomial (the precedence test: Nelson, Technometrics 5 (1963) 491), and `p_value` is one-sided and exact.
+    `copied`: `p_value` is below 1e-3. `median_distance_ratio`: the median distance to the training showers, candidate
+    over Monte Carlo. Each value is None if a set has no showers, or the reference fewer than 200.
     """
     unseen, compared = reference[::2], reference[1::2]
     if min(len(training), len(candidate)) == 0 or len(compared) < _LEAST_COMPARED:
@@ -111,10 +111,10 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
     nearer = int((nearness[1] < np.sort(nearness[0])[rank - 1]).sum())
     showers = len(candidate)
     interval = stats.binomtest(nearer, showers).proportion_ci(0.95)
-    # A sum of what lies in the tail: scipy's own is one less the rest, which ends at 1e-12.
+    # The sum over the tail; scipy subtracts the rest from one, which is not exact below 1e-12.
     tail = stats.betabinom.pmf(np.arange(nearer, showers + 1), showers, rank, len(compared) + 1 - rank)
     p_value = min(float(tail.sum()), 1.0)
-    own_median = float(np.median(to_training[0]))  # 0 where the reference is in the training set
+    own_median = float(np.median(to_training[0]))  # 0 if the reference is in the training set
     return {
         "share": nearer / showers,
         "expected": rank / (len(compared) + 1),
@@ -126,14 +126,16 @@ def memorisation(training: FloatArray, reference: FloatArray, candidate: FloatAr
 
 
 def _standardised(reference: Array, candidate: Array) -> tuple[Array, Array]:
-    """Both in units of the reference's standard deviation, without features that do not vary in the reference."""
+    """Both sets in units of the reference's standard deviation, without features that do not vary in the reference."""
     sigma = np.nanstd(reference, axis=0)
     varies = sigma > 1e-9 * np.nanmax(np.abs(reference), axis=0)  # by more than rounding
     return reference[:, varies] / sigma[varies], candidate[:, varies] / sigma[varies]
 
 
 def _coverage_and_density(balls: Array, others: Array) -> tuple[float, float]:
-    """Share of balls around `balls` (n, f) that hold one of `others` (m, f); how many hold each of these, over 5."""
+    """The share of balls around `balls` (n, f) that hold a point of `others` (m, f), and the number of balls that hold
+    a point over 5, mean over the points.
+    """
     among = cdist(balls, balls)
     radius = np.partition(among, NEIGHBOURS, axis=1)[:, NEIGHBOURS]  # the nearest is the shower itself
     inside = cdist(balls, others) <= radius[:, None]

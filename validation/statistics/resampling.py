@@ -1,4 +1,4 @@
-"""Statistics of two sets of showers and their errors. The event is what is resampled, never the cell or the hit."""
+"""Statistics of two sets of showers and their errors. Events are resampled, never cells or hits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy.typing as npt
 from calopipe.showers.cells import Array
 from validation.statistics.estimates import Estimate
 
-Features = Mapping[str, Array]  # name -> (events, k): what is averaged over events
+Features = Mapping[str, Array]  # name -> (events, k): values that are averaged over events
 Means = dict[str, Array]  # name -> (k,), or (resamples, k)
 
-BOOTSTRAP_RESAMPLES = 400  # a standard error to 3.5 %
-NULL_RESAMPLES = 200  # the mean of the null of S to a fourteenth of its spread
-_NOTHING = 1e-9  # what a mean is compared with that is zero in the reference
-_CHUNK_EVENTS = 2_000  # features of so many events are held at once, a few MB
+BOOTSTRAP_RESAMPLES = 400  # a standard error is known to 3.5 %
+NULL_RESAMPLES = 200  # the mean of the null of S is known to a fourteenth of its spread
+_NOTHING = 1e-9  # the denominator of a ratio if the mean of the reference is zero
+_CHUNK_EVENTS = 2_000  # events whose features are held at once, a few MB
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ Statistic = Callable[[Pair], Array]  # of means of shape (..., k)
 
 @dataclass(frozen=True)
 class Ratio:
-    """A statistic: what `of` makes of the candidate's means, (..., k), over what it makes of the reference's.
+    """A statistic: `of` the candidate's means, (..., k), over `of` the reference's means.
 
-    Where the reference is zero in all resamples: 1 if the candidate is too, else out of all bounds.
+    If the reference is zero in all resamples, the ratio is 1 if the candidate is zero too, else out of all bounds.
     """
 
     of: Callable[[Means], Array]
@@ -49,7 +49,7 @@ class Ratio:
     def parts(self, point: Pair, drawn: Pair, larger: float, *, paired: bool) -> Array:
         """The parts of each ratio's variance, (k, 2, 3); the candidate has `larger` times the reference's events.
 
-        What `paired` sets have in common, as by their labels, is known of both: of it the other set tells nothing.
+        `paired` sets have a common part of the variance, as from their labels: the other set does not change that part.
         """
         reference = np.atleast_1d(self.of(point.reference))
         reference = np.where(reference == 0, _NOTHING, reference)
@@ -58,7 +58,7 @@ class Ratio:
         products = (upper * upper, lower * lower, upper * lower)
         parts = np.stack([product.sum(axis=0) / (len(product) - 1) for product in products], axis=1)
         common = np.maximum(parts[:, 2:], 0) * [paired, paired, 0]
-        own = np.maximum(parts - common, parts * [0, 0, 1])  # variances, and the covariance as it is
+        own = np.maximum(parts - common, parts * [0, 0, 1])  # variances less the common part; covariance unchanged
         return np.stack([parts, common + own * [larger, 1 / larger, 1]], axis=1)
 
 
@@ -66,8 +66,8 @@ class Ratio:
 class Resampled:
     """Means of the two sets as they are (`point`) and resampled.
 
-    `bootstrap`: each set with replacement. `null`: events dealt anew between the two sets, so that they differ by
-    chance alone. `halves`: two halves of the reference.
+    `bootstrap`: each set is drawn with replacement. `null`: events are distributed anew between the two sets, so the
+    sets differ only by chance. `halves`: two halves of the reference.
     """
 
     point: Pair
@@ -75,11 +75,11 @@ class Resampled:
     null: Pair
     halves: Pair
     events: tuple[int, int]  # in the reference and in the candidate
-    paired: bool  # each event of the reference with its showers of the candidate
+    paired: bool  # whether each event of the reference is drawn with its showers of the candidate
 
     @property
     def independent(self) -> int:
-        """Events that the bootstrap resamples independently, in the smaller set."""
+        """The number of events that the bootstrap resamples independently, in the smaller set."""
         return self.events[0] if self.paired else min(self.events)
 
     def estimate(self, statistic: Statistic) -> list[Estimate]:
@@ -99,8 +99,8 @@ class Resampled:
     def separation(self, name: str) -> Estimate:
         """S of the histograms `name`, less its mean under the null, with its standard error.
 
-        The bootstrap adds noise to noise, so its spread is too wide where S is near the null. The null's part of the
-        variance is kept; the rest, which is proportional to the true S, is scaled by the share of S above the null.
+        The bootstrap adds noise to noise, so its spread is too wide if S is near the null. The null's part of the
+        variance is kept. The rest is proportional to the true S, and is scaled by the share of S above the null.
         """
         observed = separation_power(self.point, name)
         null, bootstrap = separation_power(self.null, name), separation_power(self.bootstrap, name)
@@ -119,7 +119,7 @@ class Resampled:
         return _spread(away, centred=False) * self.half_to_sample()
 
     def half_to_sample(self) -> float:
-        """Turns the spread of a mean between halves of the reference into that between two sets of this size."""
+        """The factor from the spread of a mean between halves of the reference to that between sets of this size."""
         reference, candidate = self.events
         return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
 
@@ -127,13 +127,13 @@ class Resampled:
 def resample(
     tables: tuple[Any, Any, int], sides: Sequence[Callable[[Any], Features]], *, rng: np.random.Generator
 ) -> Resampled:
-    """Average features over both sets as they are and over resampled ones, reading each event once.
+    """Average features over both sets as they are, and over resampled sets. Each event is read once.
 
-    `tables`: the reference, the candidate and `per_event`, as in `Compared`. The two `sides` are functions that make
-    features of some rows: the first of the reference's, the second of the candidate's. In paired sets the candidate
-    holds `per_event` showers for each event of the reference, in its order, and they are drawn together; else it is 0.
-    The bootstrap weighs each event with a Poisson number (Chamandy et al. 2012); null and halves deal each event by the
-    toss of a coin. Each has its own stream of `rng`, so that the reference is resampled alike for every candidate.
+    `tables`: the reference, the candidate and `per_event`, as in `Compared`. The two `sides` are functions that compute
+    features of some rows: the first for the reference, the second for the candidate. In paired sets the candidate holds
+    `per_event` showers for each event of the reference, in order, and they are drawn together; else `per_event` is 0.
+    The bootstrap weights each event by a Poisson number (Chamandy et al. 2012). Null and halves assign each event at
+    random. Each has its own stream of `rng`, so the reference is resampled in the same way for every candidate.
     """
     reference, candidate, per_event = tables
     events = len(reference), len(candidate)
@@ -143,7 +143,7 @@ def resample(
         n = rows.stop - rows.start
         drawn = streams[0].poisson(1.0, (BOOTSTRAP_RESAMPLES, n))
         if per_event:
-            player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which of an event's showers is dealt
+            player = streams[2].integers(0, per_event + 1, (NULL_RESAMPLES, n))  # which shower plays the reference
             dealt, copies = player == 0, player[:, :, None] == np.arange(1, per_event + 1)
             of_candidate = sides[1](candidate[rows.start * per_event : rows.stop * per_event])
             of_event, null = np.repeat(drawn, per_event, axis=1), copies.reshape(NULL_RESAMPLES, -1)
@@ -170,19 +170,19 @@ def resample(
 
 
 def ratio_of_means(name: str) -> Ratio:
-    """Candidate over reference, a ratio for each column of the feature `name`."""
+    """The mean of the candidate over that of the reference, for each column of the feature `name`."""
     return Ratio(lambda means: means[name])
 
 
 def difference_of_means(name: str) -> Statistic:
-    """Candidate minus reference."""
+    """The mean of the candidate minus that of the reference."""
     return lambda pair: pair.candidate[name] - pair.reference[name]
 
 
 def ratio_of_widths(name: str) -> Ratio:
-    """Ratio of sigma/mean. The feature `name` has two columns, (value, its square); the answer has one.
+    """The ratio of sigma/mean. The feature `name` has two columns, (value, its square); the ratio has one.
 
-    Given the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself has dropped out.
+    For the response E_vis/E this is the ratio of the resolutions sigma/E: the spread of E itself does not count.
     """
     return Ratio(lambda means: relative_width(means[name]))
 
@@ -194,17 +194,17 @@ def relative_width(moments: Array) -> Array:
 
 
 def separation_power(pair: Pair, name: str) -> Array:
-    """`separation` of the features `name`, (...); 0 where one is empty."""
+    """`separation` of the features `name`, (...); 0 if one histogram is empty."""
     return np.nan_to_num(separation(pair.reference[name], pair.candidate[name]))
 
 
 def separation(first: Array, second: Array) -> Array:
     """S = 1/2 sum (h1 - h2)^2 / (h1 + h2) of two normalised histograms (CaloChallenge, arXiv 2410.21611), (...).
 
-    Given are the counts, (..., bins). 0 where they agree, 1 where no bin is shared, NaN where one is empty.
+    The arguments are counts, (..., bins). S is 0 if they agree, 1 if they share no bin, and NaN if one is empty.
     """
     h1, h2 = (side / np.where((sum_ := side.sum(axis=-1, keepdims=True)) > 0, sum_, np.nan) for side in (first, second))
-    return np.sum((h1 - h2) ** 2 / np.maximum(h1 + h2, 1e-300), axis=-1) / 2  # no 0 / 0 where both are empty
+    return np.sum((h1 - h2) ** 2 / np.maximum(h1 + h2, 1e-300), axis=-1) / 2  # no 0 / 0 in a bin that is empty in both
 
 
 def with_products(values: Array) -> Array:
@@ -216,7 +216,7 @@ def with_products(values: Array) -> Array:
 def correlations(means: Array, columns: int) -> Array:
     """Pearson's coefficients of each pair of `columns`, (..., pairs), from the means of `with_products`.
 
-    Pairs are in the order of `np.triu_indices(columns, 1)`. NaN where a column does not vary.
+    Pairs are in the order of `np.triu_indices(columns, 1)`. NaN if a column does not vary.
     """
     i, j = np.triu_indices(columns)
     first, product = means[..., :columns], means[..., columns:]
@@ -228,15 +228,15 @@ def correlations(means: Array, columns: int) -> Array:
 
 
 def correlation_differences(name: str, columns: int) -> Statistic:
-    """Candidate's coefficients minus the reference's, one a pair of columns."""
+    """The candidate's coefficients minus the reference's, one for each pair of columns."""
     return lambda pair: correlations(pair.candidate[name], columns) - correlations(pair.reference[name], columns)
 
 
 class _Sums(dict[tuple[str, str], Array]):
-    """Weighted sums of features by kind of draw and side, (resamples, columns + 1): the last sums the weights."""
+    """Weighted sums of features by kind of draw and side, (resamples, columns + 1). The last one sums the weights."""
 
     def add(self, side: str, features: Features, **weights: npt.NDArray[Any]) -> None:
-        """Add features (events, k) with the `weights` (resamples, events) of each kind, and as they are ("point")."""
+        """Add features (events, k) with the `weights` (resamples, events) of each kind, and unweighted ("point")."""
         self._widths = {name: values.shape[1] for name, values in features.items()}
         columns = np.concatenate(list(features.values()), axis=1)
         for kind, drawn in {"point": np.ones((1, len(columns))), **weights}.items():
@@ -245,7 +245,7 @@ class _Sums(dict[tuple[str, str], Array]):
             self[kind, side] = self.get((kind, side), 0.0) + more
 
     def means(self, reference: Array, candidate: Array) -> Pair:
-        """By name, of sums (..., columns + 1); NaN where the weights sum to zero."""
+        """The means by name, from sums (..., columns + 1); NaN if the weights sum to zero."""
         places = np.cumsum(list(self._widths.values()))[:-1]
         sides = (
             sums[..., :-1] / np.where(sums[..., -1:] > 0, sums[..., -1:], np.nan) for sums in (reference, candidate)
@@ -254,17 +254,17 @@ class _Sums(dict[tuple[str, str], Array]):
 
 
 def _slices(events: int) -> Iterator[slice]:
-    """Stretches of so many events, of which the features are held at once."""
+    """Slices of `events` events; the features of one slice are held at once."""
     return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
 
 
 def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """Which of the showers play the reference, (resamples, showers), in the ratio of the two sets."""
+    """Which showers play the reference, (resamples, showers): a random share, as large as the reference's own."""
     return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
 
 
 def _spread(values: Array, centred: bool = True) -> Array:
-    """Standard deviation down the first axis, or root mean square; NaN for a column that is not finite throughout."""
+    """Standard deviation along the first axis, or root mean square; NaN for a column with any value not finite."""
     finite = np.isfinite(values).all(axis=0)
     known = np.where(finite, values, 0.0)
     spread = known.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(known**2, axis=0))

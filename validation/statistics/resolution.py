@@ -16,9 +16,9 @@ from scipy.optimize import curve_fit
 from calopipe.showers.cells import Array
 from validation.measure.observables import Observables
 
-_LEAST_FACTOR = 3.0  # of the energies, to tell a/sqrt(E) from c
-_NOISE_FACTOR = 10.0  # to tell b/E from a/sqrt(E)
-_LEAST_EVENTS = 50  # in a bin: its width is then known to 10 %
+_LEAST_FACTOR = 3.0  # the energies must span this factor to tell a/sqrt(E) from c
+_NOISE_FACTOR = 10.0  # the energies must span this factor to tell b/E from a/sqrt(E)
+_LEAST_EVENTS = 50  # in a bin: the width of the response is then known to 10 %
 _BINS_PER_DECADE, _MOST_BINS = 8, 40
 
 
@@ -31,8 +31,8 @@ def energy_edges(low: float, high: float, events: int) -> Array:
 
 @dataclass(frozen=True)
 class Resolutions:
-    """Of each bin of energy with enough showers: 1 over the mean of 1/E, the width of the response E_vis/E over its
-    mean, and the width's relative standard error.
+    """For each bin of energy with enough showers: 1 over the mean of 1/E, the width of the response E_vis/E over its
+    mean, and the relative standard error of the width.
     """
 
     energy_gev: Array
@@ -41,23 +41,24 @@ class Resolutions:
 
     @classmethod
     def of(cls, table: Observables, edges: Array) -> Self:
-        """In bins between `edges` in which the response varies. The errors allow for the tails of the response."""
+        """The widths in bins between `edges` in which the response varies. Errors allow for the response's tails."""
         place, response = np.digitize(table.energy_gev, edges[1:-1]), table.column("response")
         every = (np.flatnonzero(place == k) for k in range(len(edges) - 1))
         chosen = [rows for rows in every if len(rows) >= _LEAST_EVENTS and np.ptp(response[rows]) > 0]
         energy = [1 / np.mean(1 / table.energy_gev[rows]) for rows in chosen]
         bins = [response[rows] for rows in chosen]
         count, width = np.array([*map(len, bins)]), np.array([values.std(ddof=1) / values.mean() for values in bins])
-        # in one bin a fourth moment is known poorly
+        # mean over the bins, as a fourth moment is not well known in one bin
         tails = np.average([*map(_kurtosis, bins)], weights=count) if bins else 3.0
         return cls(np.array(energy), width, np.sqrt((tails - 1) / (4 * count)))
 
     def fit(self, factor: float) -> dict[str, Any]:
-        """a, b and c, none below zero, with standard errors, for energies that span so large a `factor`.
+        """a, b and c, none below zero, with standard errors, for energies that span this `factor`.
 
-        Least squares of the logarithms of the widths, in a², b² and c²; where these scatter about the law by more than
-        their errors, those of the terms grow as much. The error of a term that is zero is the value that its square's
-        error would give. Without b (zero) below a factor of ten; `reason` says why there is no fit.
+        Least squares of the logarithms of the widths, in a², b² and c². If the widths scatter about the law by more
+        than their errors, the errors of the terms grow in proportion. If the square of a term is not above its error,
+        the error of the term is the root of that error. b is zero below a factor of ten. `reason` says why there is no
+        fit.
         """
         names = ("a", "b", "c") if factor >= _NOISE_FACTOR else ("a", "c")
         reason = ""
@@ -94,5 +95,5 @@ def curve(fit: dict[str, Any], energy_gev: npt.NDArray[Any]) -> Array:
 
 
 def _kurtosis(values: Array) -> float:
-    """The fourth moment over the variance squared, 3 of normal values; at least 1.1, so that errors are not zero."""
+    """The fourth moment over the squared variance, 3 for normal values; at least 1.1, so that errors are not zero."""
     return max(float(stats.kurtosis(values, fisher=False)), 1.1)

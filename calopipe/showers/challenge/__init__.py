@@ -2,5 +2,5 @@
 
 from calopipe.documents import Form
 
-# What training makes for the table of a verdict: AUC and JSD of classifiers, times of generation.
+# Documents that training makes for the table of a verdict: AUC and JSD of classifiers, times of generation.
 CLASSIFIER, TIMING = Form("calopipe.classifier", 1), Form("calopipe.timing", 1)

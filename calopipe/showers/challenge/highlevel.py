@@ -1,7 +1,7 @@
-"""The high-level features of CaloChallenge: what its histograms, FPD, KPD and high-level classifier look at.
+"""The high-level features of CaloChallenge, the input of its histograms, FPD, KPD and high-level classifier.
 
-Defined by HighLevelFeatures.py and evaluate.py of the public repository CaloChallenge/homepage (arXiv 2410.21611). They
-are for cells in rings. The challenge calls the directions across the beam eta and phi; here they are x and y, in mm.
+HighLevelFeatures.py and evaluate.py of the public repository CaloChallenge/homepage (arXiv 2410.21611) define them, for
+cells in rings. The challenge calls the directions across the beam eta and phi; here they are x and y, in mm.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from calopipe.showers.cells import Array, FloatArray, Geometry
 from calopipe.showers.positions import positions
 
 _MEV = 1e3  # in a GeV
-_NOTHING = 1e-16  # added to an energy that is divided by, as published: the centre of an empty layer is 0
+_NOTHING = 1e-16  # added to an energy in a denominator, as published: the centre of an empty layer is 0
 _LEAST_MEV = 1e-8  # added to an energy whose logarithm is taken, as published
 _SCALE_MM = 100.0  # unit of lengths in the vector of features
 
@@ -26,9 +26,9 @@ _SCALE_MM = 100.0  # unit of lengths in the vector of features
 class HighLevel:
     """High-level features of N showers. Energies in MeV, lengths in mm, all in double precision.
 
-    (N,): `incident_mev` and `total_mev`, the energy in all cells. (N, layers): `layer_mev`; `sparsity`, the share of
-    the cells that are empty; centre and width in radius. (N, layers with more than one
-    angle): centres `x_mm` and `y_mm`, and the widths. A width is the energy's standard deviation.
+    (N,): `incident_mev`; `total_mev`, the energy in all cells. (N, layers): `layer_mev`; `sparsity`, the share of empty
+    cells; centre and width in radius. (N, layers with more than one angle): centres `x_mm` and `y_mm`, and their
+    widths. A width is the standard deviation of the distribution of energy.
     """
 
     incident_mev: Array
@@ -63,7 +63,7 @@ class HighLevel:
 
 
 def require_rings(geometry: Geometry) -> None:
-    """InputError unless the cells are in rings."""
+    """Raise InputError unless the cells are in rings."""
     if not geometry.rings:
         raise InputError(
             "CaloChallenge's features are for cells in rings, and this calorimeter's are rectangular; leave them out"
@@ -71,7 +71,7 @@ def require_rings(geometry: Geometry) -> None:
 
 
 def layers_with_angles(geometry: Geometry) -> npt.NDArray[np.intp]:
-    """The layers whose rings are divided in angle: the others have no centre but the axis."""
+    """The layers whose rings are divided in angle. In a layer of undivided rings, the centre is always the axis."""
     return np.flatnonzero([layer.cells[0] > 1 for layer in geometry.layers])
 
 
