@@ -19,6 +19,7 @@ from validation.measure.sets import Samples
 from validation.statistics.binning import (
     Bin,
     Binning,
+    angle_bins,
     bins,
     energy_bins,
     events_per_energy_bin,
@@ -86,6 +87,24 @@ def test_a_grade_of_half_the_tolerance_needs_four_times_the_showers_in_a_bin_of_
             Binning.of(table, events, SMALL_GEOMETRY, load_grade(name)) for events in (7_000, 20_000, 55_999, 56_000)
         ]
         assert [len(each.energy) for each in found] == counts
+
+
+def test_bins_of_angle_are_so_many_as_the_scatter_of_measured_angles_allows() -> None:
+    """1.96 errors of a difference of means are half the tolerance in a bin; a slope of the estimator does not count."""
+    true, rng = np.linspace(60, 120, 20_000), np.random.default_rng(2)
+    for scatter, tolerance, events, count in (
+        (1.3, 1, 7_000, 6),
+        (7, 1, 7_000, 4),
+        (7, 0.5, 7_000, 1),
+        (7, 0.5, 13_000, 2),
+    ):
+        assert angle_bins(0.8 * true + rng.normal(0, scatter, 20_000), true, events, tolerance) == count
+    a_bin = 2 * (1.96 * 7 / 0.5) ** 2  # showers a side, at the tolerance of 1 degree
+    measured = 0.8 * true + 7 * np.tile([1.0, -1.0], 10_000)
+    assert [angle_bins(measured, true, round(2 * a_bin * part), 1.0) for part in (0.99, 1.01)] == [1, 2]
+    assert angle_bins(np.full(10, np.nan), true[:10], 7_000, 1.0) == 1
+    assert angle_bins(measured, true, 7_000, math.inf) == 6
+    assert angle_bins(measured, np.full(20_000, 90.0), 7_000, 1.0) == 1  # a tilt that no true angle explains counts
 
 
 def test_a_value_at_an_edge_is_in_the_bin_above() -> None:

@@ -41,7 +41,8 @@ def judged(reference: Path, candidate: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("events", [23, 97])
 def test_sets_of_other_lengths_are_unpaired(reference: Path, events: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 20)
+    monkeypatch.setattr(bins_of_labels, "_LEAST_PER_ANGLE_BIN", 20)
+    monkeypatch.setattr(bins_of_labels, "_REACH", 0.01)  # so that few showers have several bins
     found = judged(reference, make_file(reference.parent / "other.h5", events=events, seed=1))
     assert (found["paired"], found["per_event"], found["events"]["candidate"]) == (False, 0, events)
     angles = [criterion for criterion in found["criteria"] if criterion["name"] == "Mean measured angle"]

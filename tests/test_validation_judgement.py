@@ -78,7 +78,8 @@ def test_labels_up_to_rounding_are_paired_and_one_that_differs_is_told(caplog: p
 
 def test_partners_stay_together_at_the_edge_of_a_bin(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second of three bins of angle begins with an event; rounding moves its partners' angle into the first bin."""
-    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 20)
+    monkeypatch.setattr(bins_of_labels, "_LEAST_PER_ANGLE_BIN", 20)
+    monkeypatch.setattr(bins_of_labels, "_REACH", 0.01)  # so that few showers have several bins
     made = make_showers(events=60)
     made.theta_rad[:] = np.linspace(1.1, 1.5, 60)
     made.theta_rad[20] = np.nextafter(made.theta_rad[19], np.float32(2))
@@ -156,7 +157,7 @@ def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPa
 def test_candidates_of_different_sizes_are_compared_by_every_criterion(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bins come from Monte Carlo and the smallest set, not from each candidate."""
     monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ENERGY_BIN", 200)  # so that small sets have several
-    monkeypatch.setattr(bins_of_labels, "_EVENTS_PER_ANGLE_BIN", 100)
+    monkeypatch.setattr(bins_of_labels, "_LEAST_PER_ANGLE_BIN", 100)
     reference = measured(make_showers(events=800, seed=1))
     worse = make_showers(events=800, seed=2)
     worse.cells[:] *= np.float32(1.1)

@@ -14,9 +14,19 @@ from judging import criteria_of, drawn, measurement, table
 from scipy import stats
 from showers import SMALL_GEOMETRY
 
+from calopipe.grade import load_grade
+from calopipe.showers.cells import Geometry
 from validation.judge.answers import judge
 from validation.judge.criteria import _Bin
-from validation.measure.edges import RING_EDGES, SPECTRUM_EDGES, ring_labels, ring_places, spectrum_labels
+from validation.measure.edges import (
+    RING_EDGES,
+    SPECTRUM_EDGES,
+    ring_count,
+    ring_label,
+    ring_places,
+    spectrum_labels,
+)
+from validation.statistics.binning import joined
 from validation.statistics.resampling import (
     Array,
     difference_of_means,
@@ -149,6 +159,10 @@ def test_a_layer_that_monte_carlo_never_reaches_has_a_criterion() -> None:
     assert found == [("Mean energy, layer 0", "pass"), ("Mean energy, tail, layer 2", "fail")]
 
 
+def _ring_labels(geometry: Geometry) -> list[str]:
+    return [ring_label(geometry, ring, ring) for ring in range(ring_count(geometry))]
+
+
 ENERGY, CELLS = "Energy in rings about the axis", "Cells in rings about the axis"
 
 
@@ -160,7 +174,7 @@ def test_a_ring_holds_its_inner_edge_and_the_last_all_that_is_beyond() -> None:
 
 def test_bins_are_named_by_their_edges() -> None:
     for labels, edges, named in (
-        (ring_labels(SMALL_GEOMETRY), RING_EDGES, {0: "0 to 0.25 cells", 16: "4 to 4.5 cells", 28: "beyond 12 cells"}),
+        (_ring_labels(SMALL_GEOMETRY), RING_EDGES, {0: "0 to 0.25 cells", 16: "4 to 4.5 cells", 28: "beyond 12 cells"}),
         (
             spectrum_labels(), SPECTRUM_EDGES[:-1],
             {0: "1.89 keV to 2.31 keV", 25: "300 keV to 367 keV", 65: "1 GeV to 1.22 GeV", 98: "beyond 806 GeV"},
@@ -186,13 +200,47 @@ def test_the_ratios_are_those_of_mean_shares_which_no_scale_moves(
     changed = held * np.linspace(0.5, 2, held.shape[1])
     means = [np.mean([shower / shower.sum() for shower in each], axis=0) for each in (held, changed)]
     chosen = (means[0] >= least) & (means[0] < most)
-    labels = spectrum_labels() if column == "spectrum" else ring_labels(SMALL_GEOMETRY)
+    labels = spectrum_labels() if column == "spectrum" else _ring_labels(SMALL_GEOMETRY)
     ratios = means[1][chosen] / means[0][chosen]
+    gan = load_grade("gan")
+    apart = replace(gan, tolerance=gan.tolerance | {"ring_tail": 1e6})  # so that no rings are joined
     for values, expected in ((changed, ratios), (3 * held, np.ones(len(ratios)))):
         theirs = replace(mine, **{column: values.astype(np.float32)})
-        found = criteria_of(mine, theirs, per_event=1)[name].measurement
+        found = criteria_of(mine, theirs, per_event=1, grade=apart)[name].measurement
         assert [estimate.value for estimate in found.estimates] == pytest.approx(expected, rel=1e-5)
         assert list(found.labels) == [label for label, kept in zip(labels, chosen, strict=True) if kept]
+
+
+def test_rings_of_a_tail_are_joined_until_monte_carlo_knows_their_sum() -> None:
+    """An error of 1/sqrt(cells), and a tolerance that asks for one in ten: a hundred cells. Ring 6 ends a row."""
+    cells = np.array([105, 60, 60, 30, 50, 25, 0, 45, 60, 5, 5])
+    groups = joined(cells > 0, lambda group: 1 / math.sqrt(cells[group].sum()), 2 * 1.96 / 10)
+    assert groups == [[0], [1, 2], [3, 4, 5], [7, 8, 9, 10]]
+    assert joined(cells > 1000, lambda _: math.nan, 0.1) == []
+    assert joined(cells > 50, lambda _: math.nan, 0.1) == [[0, 1, 2], [8]]
+
+
+def test_the_error_of_monte_carlo_is_that_of_two_sets_as_large() -> None:
+    rng = np.random.default_rng(3)
+    reference = rng.poisson([0.5, 1.5, 8.0], (4_000, 3)).astype(np.float64)
+    for sets in (reference, reference[:100]):  # whatever the candidate's size
+        for group, mean in (([0], 0.5), ([0, 1], 2.0)):
+            expected = math.sqrt(2 / (4_000 * mean))
+            assert drawn(reference, sets).own_error("f", group) == pytest.approx(expected, rel=0.2)
+
+
+def test_a_tail_that_few_showers_reach_is_decided_together() -> None:
+    """Eight rings with a cell in one of twenty showers each: one by one two sets of Monte Carlo differ by a seventh."""
+    sets = []
+    for seed, more in ((1, 1.0), (2, 1.0), (3, 1.6)):
+        rng = np.random.default_rng(seed)
+        mine = table(300, seed=seed)[np.arange(2_000) % 300]
+        cells = rng.poisson([20.0] * 4 + [0.0] * 17 + [0.05 * more] * 8, (2_000, 29)).astype(np.float32)
+        sets.append(replace(mine, ring_cells=cells, ring_energy=cells))
+    for candidate, verdict in ((sets[1], "pass"), (sets[2], "fail")):
+        found = criteria_of(sets[0], candidate)[f"{CELLS}, tail"]
+        assert (found.verdict, len(found.measurement.estimates) < 4) == (verdict, True)
+    assert found.measurement.labels[-1].startswith("beyond")
 
 
 def test_a_ring_is_of_the_core_however_little_the_candidate_has_there() -> None:

@@ -20,7 +20,16 @@ from validation.judge.answers import Measurement
 from validation.measure.edges import spectrum_labels, wide
 from validation.measure.observables import SCALARS, Columns, Observables, features, shares
 from validation.measure.sets import SAMPLE_SHOWERS, Samples, Tables, samples, selected, thinned
-from validation.statistics.binning import Binning, azimuths, degrees, energies, histogram_bins, histograms, kinds
+from validation.statistics.binning import (
+    Binning,
+    azimuths,
+    degrees,
+    energies,
+    histogram_bins,
+    histograms,
+    joined,
+    kinds,
+)
 from validation.statistics.estimates import Estimate
 from validation.statistics.expected import corrected_for_labels, pulls, responses
 from validation.statistics.neighbours import coverage
@@ -31,6 +40,7 @@ from validation.statistics.resampling import (
     correlation_differences,
     difference_of_means,
     ratio_of_means,
+    ratio_of_sums,
     ratio_of_widths,
     resample,
     separation_power,
@@ -98,7 +108,7 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
     measurements: list[Measurement] = []
     of_means = partial(_of_means, chosen=[mean for mean in MEANS if mean.corrected])
     for bins, labels, measure in (
-        (binning.energy, energies, partial(_in_energy_bin, ring_names=binning.rings)),
+        (binning.energy, energies, partial(_in_energy_bin, ring_label=binning.ring_label)),
         (binning.means, energies, of_means),
         (binning.angle, degrees, partial(_of_means, chosen=[ANGLE])),
         (binning.azimuth, azimuths, partial(_of_means, chosen=[AZIMUTH])),
@@ -117,7 +127,12 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
 
 
 def _in_energy_bin(
-    tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator, ring_names: Sequence[str]
+    tables: Tables,
+    *,
+    label: str,
+    tolerance: dict[str, float],
+    rng: np.random.Generator,
+    ring_label: Callable[[int, int], str],
 ) -> list[Measurement]:
     events = len(tables.reference), len(tables.candidate)
     some = samples(tables, SAMPLE_SHOWERS, rng)
@@ -148,7 +163,7 @@ def _in_energy_bin(
     return [
         *map(measured.mean, MEANS),
         *measured.layers(),
-        *measured.rings(ring_names),
+        *measured.rings(ring_label),
         measured.cell_energies(),
         measured.correlations(),
         _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
@@ -176,17 +191,9 @@ class _Bin:
     drawn: Resampled
 
     def measurement(
-        self,
-        name: str,
-        key: str,
-        estimates: Sequence[Estimate],
-        floor: float,
-        *,
-        target: float = 1.0,
-        unit: str = "",
-        side: int = 0,
-        labels: Sequence[str] = (),
-    ) -> Measurement:
+        self, name: str, key: str, estimates: Sequence[Estimate], floor: float, *, target: float = 1.0, unit: str = "",
+        side: int = 0, labels: Sequence[str] = (),
+    ) -> Measurement:  # fmt: skip
         """`floor`: a typical distance from the target between halves of the reference."""
         known = {"value": finite(floor), "scaled": True, "events": self.drawn.events[0] // 2}
         return Measurement(
@@ -213,16 +220,18 @@ class _Bin:
             layers.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
         return layers
 
-    def rings(self, names: Sequence[str]) -> list[Measurement]:
-        """Ratios of the shares of energy, and of cells with energy, in rings about the axis, for core and tail."""
+    def rings(self, label_of: Callable[[int, int], str]) -> list[Measurement]:
+        """Ratios of the shares of energy, and of cells with energy, in rings about the axis: core, and tail."""
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         rings = []
         for feature, name in RINGS.items():
             held = self.drawn.point.reference[feature] >= _LEAST_SHARE
-            for key, kind, chosen in (("ring", "", held & ~tail), ("ring_tail", ", tail", held & tail)):
-                labels = [ring if kept else "" for ring, kept in zip(names, chosen, strict=True)]
-                if chosen.any():
-                    rings.append(self.worst(name + kind, key, ratio_of_means(feature), labels))
+            core = [[int(ring)] for ring in np.flatnonzero(held & ~tail)]
+            outside = joined(held & tail, partial(self.drawn.own_error, feature), self.tolerance["ring_tail"])
+            for key, kind, groups in (("ring", "", core), ("ring_tail", ", tail", outside)):
+                if groups:
+                    labels = [label_of(group[0], group[-1]) for group in groups]
+                    rings.append(self.worst(name + kind, key, ratio_of_sums(feature, groups), labels))
         return rings
 
     def cell_energies(self) -> Measurement:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -50,16 +51,22 @@ def radial_edges_mm(geometry: Geometry) -> Array:
 
 
 def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
-    """The index of the ring (`ring_labels`) for each distance from the axis, in units of `geometry.cell_mm`."""
+    """The index of the ring (`ring_label`) for each distance from the axis, in units of `geometry.cell_mm`."""
     inner = _rings_mm(geometry)[:-1] / geometry.cell_mm if geometry.rings else RING_EDGES
     return np.searchsorted(inner[1:], distance, side="right")
 
 
-def ring_labels(geometry: Geometry) -> list[str]:
-    """The name of each ring about the axis, the innermost first."""
-    edges, unit = (_rings_mm(geometry)[:-1], "mm") if geometry.rings else (RING_EDGES, "cells")
-    inner = [f"{low:.4g} to {high:.4g} {unit}" for low, high in itertools.pairwise(edges)]
-    return [*inner, f"beyond {edges[-1]:.4g} {unit}"]
+def ring_count(geometry: Geometry) -> int:
+    """The number of rings about the axis."""
+    return len(_rings_mm(geometry)) - 1 if geometry.rings else len(RING_EDGES)
+
+
+def ring_label(geometry: Geometry, first: int, last: int) -> str:
+    """The name of the rings `first` to `last` about the axis together; ring 0 is the innermost."""
+    edges, unit = (_rings_mm(geometry), "mm") if geometry.rings else ([*RING_EDGES, math.inf], "cells")
+    if last == ring_count(geometry) - 1:
+        return f"beyond {edges[first]:.4g} {unit}"
+    return f"{edges[first]:.4g} to {edges[last + 1]:.4g} {unit}"
 
 
 def spectrum_labels() -> list[str]:

@@ -22,7 +22,7 @@ from validation.measure.edges import (
     SPECTRUM_EDGES,
     lateral_edges_mm,
     radial_edges_mm,
-    ring_labels,
+    ring_count,
     ring_places,
     thirds,
 )
@@ -168,7 +168,7 @@ def observe(
     of_third = [layers[:, thirds(geometry) == k].sum(axis=1) for k in range(3)]
     in_thirds = divided(np.stack(of_third, axis=1), total)
     columns |= dict(zip(("first_third", "middle_third", "last_third"), in_thirds.T, strict=True))
-    rings = len(ring_labels(geometry))
+    rings = ring_count(geometry)
     return Observables(
         energy_gev=np.asarray(energy_gev, dtype=np.float64),
         theta_rad=np.asarray(theta_rad, dtype=np.float64),

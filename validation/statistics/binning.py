@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from calopipe.grade import Grade
 from calopipe.showers.cells import Array, Geometry
-from validation.measure.edges import ring_labels, wide
+from validation.measure.edges import ring_label, wide
 from validation.measure.observables import SCALARS, Columns
-from validation.measure.sets import Rows, Samples
+from validation.measure.sets import SAMPLE_SHOWERS, Rows, Samples, thinned
 
 # If correlations may differ by 0.1, independent Geant4 passes in one bin of 7,000 showers a side, and hardly ever in
 # several smaller bins. Correlations need the most showers. Their errors fall with the root of the number of showers.
@@ -21,9 +23,10 @@ _EVENTS_PER_ENERGY_BIN, _AT_CORRELATION = 7_000, 0.1
 _MOST_ENERGY_BINS = 4
 _BINS_PER_DECADE = 2  # at most, if energies span decades
 _ENOUGH = 0.8  # share of the events of a bin that is enough: bins that are equal in log E do not hold equally many
-# At a true angle the measured angle scatters by 1.3 degrees about its mean: with 1,000 showers a side the mean is known
-# to 0.06 degrees, a fraction of the tolerance.
-_EVENTS_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6
+_LEAST_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6  # events; bins
+_REACH = (
+    2 * 1.96
+)  # an error of the tolerance over this: the interval of a perfect candidate is inside in 95 of 100 cases
 _LEAST_AZIMUTH_BINS = 2  # one bin for each sign, so that phi and -phi are told apart
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
 
@@ -43,7 +46,7 @@ class Bin:
 @dataclass(frozen=True)
 class Binning:
     """Bins of energy in GeV, of the true angle in degrees, of the azimuth in degrees if there is one, and a bin for
-    each kind of particle if there are several; and the names of the rings about a shower's axis (`ring_labels`).
+    each kind of particle if there are several; and the function that names rings about a shower's axis (`ring_label`).
 
     `means` are bins of energy for means only, if means can be decided in smaller bins than those of `energy`.
     """
@@ -53,7 +56,7 @@ class Binning:
     angle: tuple[Bin, ...]
     particle: tuple[Bin, ...]
     azimuth: tuple[Bin, ...]
-    rings: tuple[str, ...]
+    ring_label: Callable[[int, int], str]
 
     @classmethod
     def of(cls, reference: Rows, events: int, geometry: Geometry, grade: Grade) -> Binning:
@@ -62,7 +65,9 @@ class Binning:
         For a calorimeter with cells in rings there is no bin, and so no criterion, of angle or azimuth: its particles
         come along its axis, and the direction in which a shower leans is chance.
         """
-        angle = int(np.clip(events // _EVENTS_PER_ANGLE_BIN, 1, _MOST_ANGLE_BINS))
+        some, tolerance = thinned(reference, SAMPLE_SHOWERS, np.random.default_rng(0)), grade.tolerance["angle_deg"]
+        angle = angle_bins(some.column("angle_deg"), degrees(some), events, tolerance)
+        azimuth = max(angle_bins(some.angle_x_deg, azimuths(some), events, tolerance), _LEAST_AZIMUTH_BINS)
         leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
         codes = np.unique(reference.particle).tolist()
         energy, means = (
@@ -74,8 +79,8 @@ class Binning:
             means if len(means) > len(energy) else (),
             tuple(bins(degrees(reference), angle, "degrees")) if not geometry.rings else (),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
-            tuple(bins(azimuths(reference), max(angle, _LEAST_AZIMUTH_BINS), "degrees of azimuth")) if leaning else (),
-            tuple(ring_labels(geometry)),
+            tuple(bins(azimuths(reference), azimuth, "degrees of azimuth")) if leaning else (),
+            partial(ring_label, geometry),
         )
 
 
@@ -103,6 +108,21 @@ def events_per_energy_bin(grade: Grade) -> int:
     """How many events a bin needs for `grade` to accept Monte Carlo: 7,000 for `gan`, 28,000 for `precision`."""
     tighter = max(_AT_CORRELATION / grade.tolerance["correlation"], 1.0)
     return round(_EVENTS_PER_ENERGY_BIN * tighter**2)
+
+
+def angle_bins(measured: Array, true: Array, events: int, tolerance: float) -> int:
+    """How many bins of angle `events` a side allow, from the scatter of `measured` about `true` angles, in degrees.
+
+    With n events a side the difference of the means has the error sqrt(2/n) times the scatter. Measured angles of the
+    sample scatter by 1.3 degrees, those of a few coarse cells by 7.
+    """
+    known = np.isfinite(measured)
+    if not known.any():
+        return 1
+    straight = np.polynomial.Polynomial.fit(true[known], measured[known], 1 if np.ptp(true[known]) > 0 else 0)
+    scatter = float(np.std(measured[known] - straight(true[known])))
+    a_bin = max(2 * (_REACH * scatter / tolerance) ** 2, _LEAST_PER_ANGLE_BIN)
+    return int(np.clip(events // a_bin, 1, _MOST_ANGLE_BINS))
 
 
 def energy_bins(values: Array, events: int, a_bin: int) -> list[Bin]:
@@ -146,6 +166,25 @@ def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
     names = [f"{a:.4g} to {b:.4g} {unit}" if b > a else f"{a:.4g} {unit}" for a, b in zip(firsts, lasts, strict=True)]
     return [Bin(name, low, high) for name, (low, high) in zip(names, itertools.pairwise(edges), strict=True)]
+
+
+def joined(rings: npt.NDArray[np.bool_], error: Callable[[list[int]], float], tolerance: float) -> list[list[int]]:
+    """The chosen `rings` (N,) in groups of neighbours, whose sums Monte Carlo itself knows to a part of the tolerance.
+
+    `error` is Monte Carlo's own of a group. A ring that few showers reach would never be decided: it is joined to the
+    next one, and the last rings of a row to the group before.
+    """
+    groups: list[list[int]] = []
+    places = np.flatnonzero(rings)
+    for row in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
+        found: list[list[int]] = [[]]
+        for ring in row.tolist():
+            found[-1].append(ring)
+            if error(found[-1]) <= tolerance / _REACH:
+                found.append([])
+        *known, rest = found
+        groups += [*known[:-1], known[-1] + rest] if known else [rest] if rest else []
+    return groups
 
 
 def histogram_bins(events: tuple[int, int], tolerance: float) -> int:

@@ -118,6 +118,12 @@ class Resampled:
             away = statistic(self.halves) - target
         return _spread(away, centred=False) * self.half_to_sample()
 
+    def own_error(self, name: str, group: Sequence[int]) -> float:
+        """Typical distance from 1 of a ratio of sums between two sets of Monte Carlo as large as the reference."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = ratio_of_sums(name, [group])(self.halves) - 1
+        return float(_spread(away, centred=False)[0]) / math.sqrt(2)
+
     def half_to_sample(self) -> float:
         """The factor from the spread of a mean between halves of the reference to that between sets of this size."""
         reference, candidate = self.events
@@ -172,6 +178,11 @@ def resample(
 def ratio_of_means(name: str) -> Ratio:
     """The mean of the candidate over that of the reference, for each column of the feature `name`."""
     return Ratio(lambda means: means[name])
+
+
+def ratio_of_sums(name: str, groups: Sequence[Sequence[int]]) -> Ratio:
+    """The same ratio for each of `groups` of columns: of the means of the sum of its columns."""
+    return Ratio(lambda means: np.stack([means[name][..., list(group)].sum(axis=-1) for group in groups], axis=-1))
 
 
 def difference_of_means(name: str) -> Statistic:
