@@ -53,7 +53,7 @@ def require_own(path: Location, *kinds: str, page: Location | None = None) -> No
     except (KeyError, TypeError, ValueError, RecursionError):
         own = False
     if not own:
-        raise InputError(f"{found}: is not of calopipe, and would be replaced; move it, or give another --output")
+        raise InputError(f"{found}: exists, and calopipe did not write it; move it, or give another --output")
 
 
 @dataclass(frozen=True)

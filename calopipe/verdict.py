@@ -42,7 +42,7 @@ def require_own_verdict(output: Location) -> None:
         with picture.open("rb") as file:
             if b"calopipe" in file.read():
                 return
-        raise InputError(f"{picture}: is not of calopipe, and would be replaced; move it, or give another --output")
+        raise InputError(f"{picture}: exists, and calopipe did not write it; move it, or give another --output")
 
 
 def read_verdict(path: Location) -> dict[str, Any]:

@@ -74,11 +74,11 @@ class ShowerParameters(Reading, Parameters):  # so input and output come first
         "", help="Folder or gs:// address of promoted models, which runs may share; empty for OUTPUT/registry."
     )
     config: str = setting(
-        "fast", help="Training config: fast, standard, full, 3dgan or small; of the others none generates showers."
+        "fast", help="Training config: fast, standard, full, 3dgan or small; no other config generates showers."
     )
     warm_start: str = setting(
         "incumbent",
-        help="What training begins with: incumbent, the weights of the registry's current model, or none.",
+        help="What training begins with: incumbent (weights of the registry's current model), or none (new weights).",
     )
     per_event: int = setting(1, help="Generated showers for each event of the test split.")
     grade: str = setting("precision", help="Acceptance criteria: precision, gan, or a TOML file of them.")
@@ -143,7 +143,9 @@ def function_of(name: str, body: Callable[[Any], None], strategy: str) -> Callab
 
 def add_choice(task: argparse.ArgumentParser) -> None:
     """Add the option that chooses the pipeline."""
-    task.add_argument("--pipeline", choices=KINDS, default=SHOWERS, help="of showers (default), or vortex, of a flow")
+    task.add_argument(
+        "--pipeline", choices=KINDS, default=SHOWERS, help="calorimeter: of showers (default); vortex: of a flow"
+    )
 
 
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS, *, without: str = "") -> None:

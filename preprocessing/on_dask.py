@@ -62,8 +62,8 @@ class _Result(dask_runner.DaskRunnerResult):
             ) from None
         except distributed.KilledWorker as error:
             raise InputError(
-                f"{where}: a piece was tried on several Dask workers and all died of it, the last at "
-                f"{error.last_worker.address}; its log may have the reason, often too little memory"
+                f"{where}: several Dask workers died at one piece of the work, the last at "
+                f"{error.last_worker.address}; read the log of that worker: often its memory is too small"
             ) from None
         finally:
             self.client.close()  # cancels the work that is not done

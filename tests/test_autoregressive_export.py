@@ -214,7 +214,7 @@ def test_nothing_else_is_replaced_by_an_onnx_file(model: Path, onnx_file: Path, 
     for name, content in (("text.onnx", b"not a graph"), ("empty.onnx", b"")):
         (tmp_path / name).write_bytes(content)
     for name in ("folder.onnx", "text.onnx", "empty.onnx"):
-        with pytest.raises(InputError, match=f"{name}: not an export of a model"):
+        with pytest.raises(InputError, match=f"{name}: exists, and is not an export of a model"):
             export(model, tmp_path / name)
     assert (tmp_path / "text.onnx").read_bytes() == b"not a graph"
 

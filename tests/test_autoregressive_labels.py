@@ -102,8 +102,8 @@ def test_the_input_says_which_showers_are_made(model: Path, tmp_path: Path) -> N
     for path, outside, line in (
         (kind, EXTRAPOLATE, "shower 0 is asked for with pdg 22, the model knows"),
         (angle, STOP, r"shower 0 is asked for with phi 40.107\d* degrees, the model is .* \(0.7, "),
-        (bare, EXTRAPOLATE, "asked for with none of the labels phi and pdg, the model was"),
-        (bare, SKIP, "asked for with none of the labels phi and pdg, the model was"),  # and none is left out
+        (bare, EXTRAPOLATE, "asked for, beside energy and theta: none; those of the training: "),
+        (bare, SKIP, "asked for, beside energy and theta: none; those of the training: "),  # and none is left out
     ):
         with pytest.raises(InputError, match=line):
             generate(model, Conditions([path], Selection()), tmp_path / "refused.h5", outside=outside)

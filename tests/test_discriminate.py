@@ -139,7 +139,7 @@ def test_a_second_training_into_a_file_is_refused_and_so_is_anothers_file(tmp_pa
     before = sets[0].read_bytes()
     for output in (sets[0], tmp_path / "notes.json"):
         output.touch()
-        with pytest.raises(InputError, match="is not of calopipe, and would be replaced"):
+        with pytest.raises(InputError, match="exists, and calopipe did not write it"):
             discriminate(sets[:1], sets[1:], output)
     assert sets[0].read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "2.h5", "notes.json"]

@@ -358,5 +358,5 @@ def test_a_file_holds_what_showers_are_drawn_from(squares: tuple[Generator, Path
     export(file.parent / "model", file)
     assert file.stat().st_mtime_ns == before
     (tmp_path / "a.safetensors").write_text("another's")
-    with pytest.raises(InputError, match="not an export of a model"):
+    with pytest.raises(InputError, match="is not an export of a model"):
         export(file.parent / "model", tmp_path / "a.safetensors")

@@ -87,7 +87,7 @@ def test_files_with_and_without_a_label_are_not_mixed(tmp_path: Path) -> None:
     labels = _labels(20)
     one = write_file(tmp_path / "a.h5", make_showers(events=20), **labels)
     other = write_file(tmp_path / "b.h5", make_showers(events=20, seed=1), phi=labels["phi"])
-    line = r"b\.h5: has of the labels phi and pdg phi, .*a\.h5 has phi, pdg; give files that have the same"
+    line = r"b\.h5: its labels beside energy and theta: phi; .*a\.h5: phi, pdg; give files with the same labels"
     with pytest.raises(InputError, match=line):
         open_all([one, other])
     with pytest.raises(InputError, match=line):
@@ -169,7 +169,7 @@ def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None
     with pytest.raises(InputError, match=r"shower 2 .* pdg 211, the model knows 11, 22; 2 showers are of others"):
         known.require_kinds({PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})
     known.require_kinds({PARTICLE: np.array([22, 11], np.int32)})
-    told = "asked for with phi of the labels phi and pdg, the model was trained with pdg;"
+    told = "asked for, beside energy and theta: phi; those of the training: pdg; give files"
     with pytest.raises(InputError, match=told):
         known.require_kinds({PHI: np.zeros(2, np.float32)})
 

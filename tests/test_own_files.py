@@ -48,7 +48,7 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path: Path, what: str) ->
     path.parent.mkdir()
     for content in _MINE:
         path.write_bytes(content)
-        assert f"{path}: is not of calopipe" in refused(path.parent, command=command)
+        assert f"{path}: exists, and calopipe did not write it" in refused(path.parent, command=command)
         assert path.read_bytes() == content
         assert list(path.parent.iterdir()) == [path]
     path.unlink()
@@ -65,7 +65,7 @@ def test_files_of_another_program_in_shards_keep_the_manifest_beside_them(tmp_pa
     (tmp_path / "out/shards").mkdir(parents=True)
     for name in ("manifest.json", "shards/a.json"):
         (tmp_path / "out" / name).write_text('{"kind": "mine"}')
-    assert "shards/a.json: is not of calopipe" in refused(tmp_path / "out", command=_preprocess)
+    assert "shards/a.json: exists, and calopipe did not write it" in refused(tmp_path / "out", command=_preprocess)
 
 
 def test_documents_of_any_version_are_calopipes_and_the_pages_beside_them(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_documents_of_any_version_are_calopipes_and_the_pages_beside_them(tmp_pa
     page.write_text(html("A page", ""))  # type: ignore[arg-type]
     require_own(document, "calopipe.verdict", page=page)
     page.write_text("<html>as earlier versions made it</html>")
-    with pytest.raises(InputError, match=r"a\.html: is not of calopipe"):
+    with pytest.raises(InputError, match=r"a\.html: exists, and calopipe did not write it"):
         require_own(document, "calopipe.verdict", page=page)
     document.write_text('{"kind": "calopipe.verdict", "schema_version": 999}')
     require_own(document, "calopipe.verdict", page=page)
-    with pytest.raises(InputError, match=r"a\.json: is not of calopipe"):
+    with pytest.raises(InputError, match=r"a\.json: exists, and calopipe did not write it"):
         require_own(document, "calopipe.run", page=page)

@@ -79,7 +79,7 @@ def test_a_request_that_fails_is_repeated_if_that_may_help_and_a_creation_that_m
     kubeflow.faults = {"run_service_create_run": [fault]}
     told = refused(capsys, *SUBMIT)
     assert f"error: {kubeflow.address}: {line}" in told
-    again = "; it may have been done all the same, even if no list of the server shows it: look before you repeat it"
+    again = "; the request may have been done, even if no list of the server shows that; look before you repeat it"
     look = ": kubectl get workflows,scheduledworkflows --namespace kubeflow"
     assert (again in told) == told.endswith(look) == (fault.status == 0 or fault.status >= 500)
     assert len(kubeflow.sent("run_service_create_run")) == 1
@@ -180,7 +180,7 @@ def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> 
 
 def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
     kubeflow.faults = {"recurring_run_service_create_recurring_run": [Fault(done=True)]}
-    assert "it may have been done all the same" in refused(capsys, *SCHEDULE)
+    assert "the request may have been done" in refused(capsys, *SCHEDULE)
     assert "--name calorimeter: there is such a schedule" in refused(capsys, *SCHEDULE)
     assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
     assert len(kubeflow.experiments) == 1
@@ -236,6 +236,6 @@ def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.Captur
         options = submit.parser().parse_args(["status", "--endpoint", kubeflow.address])
         with pytest.raises(client.UnreachableError, match="TLS failed") as untrusted:
             client.Server(connection(options)).runs.run_service_create_run({"display_name": "x"})
-        assert "it may have been done" not in str(untrusted.value)
+        assert "may have been done" not in str(untrusted.value)
         submit.main(["status", "--endpoint", kubeflow.address, "--ca-file", str(certificate)])
     assert capsys.readouterr().out == "no runs\n"

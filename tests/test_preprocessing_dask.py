@@ -161,7 +161,7 @@ def test_a_piece_that_kills_workers(source: Path, tmp_path: Path, monkeypatch: p
     with dask_cluster(tmp_path, workers=2) as cluster:
         run = _begun(source, tmp_path / "ds", cluster)
         cluster.workers[-1].kill()
-        assert "all died of it, the last at tcp://127.0.0.1:" in _told(_end(run))
+        assert "died at one piece of the work, the last at tcp://127.0.0.1:" in _told(_end(run))
 
 
 @pytest.mark.slow

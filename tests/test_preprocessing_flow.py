@@ -155,8 +155,8 @@ def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
     ("of_flow", "options", "told"),
     [
         ({"frames": 16}, "", "16 frames, at least 17 are needed"),
-        ({"amplitude": 0.01}, "", "the wake swings by 0.0099 U: it has not begun to shed"),
-        ({"growth": 0.5}, "", "the wake's swing still grows, from .*: it has not begun to shed"),
+        ({"amplitude": 0.01}, "", "the wake swings by 0.0099 U: it sheds no steady vortices yet"),
+        ({"growth": 0.5}, "", "the wake's swing still grows, from .*: it sheds no steady vortices yet"),
         ({"attributes": {"start_sha256": "abc"}}, "", "a model's roll-out, a solver's simulation is expected"),
         (
             {"grid": replace(GRID, shape=(40, 16))},

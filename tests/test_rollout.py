@@ -70,7 +70,7 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     again = "--start", f"{start}:3", "--steps", "2", "--movie", str(movie)
     _run("rollout", model, tmp_path / "r.h5", *again)
     movie.write_text("mine")
-    with pytest.raises(InputError, match=r"made\.gif: no movie of a roll-out, and would be replaced"):
+    with pytest.raises(InputError, match=r"made\.gif: exists, and is not a movie of a roll-out"):
         _run("rollout", model, tmp_path / "r.h5", *again)
     assert movie.read_text() == "mine"
 
@@ -80,7 +80,8 @@ def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:
     mine = write_flow(tmp_path / "mine.h5", velocity=street(4), grid=GRID)
     (tmp_path / "notes.h5").write_text("of somebody")
     before = {path: path.read_bytes() for path in (start, mine, tmp_path / "notes.h5")}
-    for path, told in zip(before, ("is also the --start", "no flow that a model", "no flow that a model"), strict=True):
+    other = "exists, and is not a flow that a model"
+    for path, told in zip(before, ("is also the --start", other, other), strict=True):
         for task, more in (("rollout", ("--steps", "2")), ("advance", ("--tile", "16x8"))):
             with pytest.raises(InputError, match=rf"{path.name}: {told} made|{path.name}: {told}, and would be lost"):
                 _run(task, model, path, "--start", str(start), *more)

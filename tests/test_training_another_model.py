@@ -144,7 +144,7 @@ def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path
     with pytest.raises(InputError, match=f"{differs}; use files of one detector"):
         generate(tmp_path / "m", Conditions([tmp_path / "other.h5"], selection), tmp_path / "h.h5")
     make_dataset(tmp_path / "ds2", tmp_path / "other.h5")
-    with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* it was trained, in the .* 3 mm"):
+    with pytest.raises(InputError, match=r"--warm-start .*: layer 13 is .* 6 mm .* in its training, and .* 3 mm"):
         fit_layers(tmp_path / "ds2", tmp_path / "m2", "--warm-start", str(tmp_path / "m"))
 
 

@@ -161,7 +161,7 @@ def test_labels_that_are_not_given_are_those_that_all_showers_of_the_training_ha
     assert [values.dtype for values in asked.events.labels.values()] == [np.float32] * 3 + [np.int32]
     assert asked.selection.split == "all"
     several: Any = SimpleNamespace(valid_range=alike.valid_range | {PARTICLE: (11, 22)})
-    with pytest.raises(InputError, match="showers of several pdg, 11, 22; give --pdg"):
+    with pytest.raises(InputError, match="--pdg is missing, and the training showers differ in it: 11, 22; give --pdg"):
         LabelsAlone.one(several, 2, none)
 
 
@@ -195,7 +195,7 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
     assert (phi, kinds) == ([0.25, -0.5, 0], [11, 22, 211])
     assert events.digests.tolist() == [0, 0, 0]
     other = _labels_file(tmp_path / "c.h5", energy=[10], theta=[2.0], phi=[0.0])
-    with pytest.raises(InputError, match="a file beside it has others"):
+    with pytest.raises(InputError, match="a file beside it has other labels"):
         conditions_of([*files, other], Selection(), card)
 
 

@@ -125,7 +125,7 @@ def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) ->
     with pytest.raises(InputError, match=r"card\.json: no such file"):
         _export(tmp_path, tmp_path / "saved")
     for taken in (trained / "model", trained / "mc.h5"):
-        with pytest.raises(InputError, match=f"{taken}: not an export"):
+        with pytest.raises(InputError, match=f"{taken}: exists, and is not an export"):
             _export(trained / "model", taken)
 
 

@@ -178,7 +178,7 @@ def test_what_other_replicas_trained_is_refused_and_begun_anew_when_told(
         dies.setattr(fit.Loop, "run", _interrupted)
         with pytest.raises(KeyboardInterrupt):
             fit_layers(dataset, tmp_path / "m", *_LOOKS, "--overwrite")
-    assert f"{told}: beginning anew" in caplog.text
+    assert f"{told}: the training begins anew" in caplog.text
     assert "steps 0 to 35" in capsys.readouterr().out
     assert list((tmp_path / "m/checkpoints").iterdir()) == []
 

@@ -368,7 +368,10 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
     [
         (["--energy", "150", "--theta", "90"], "go with --showers N"),
         (["--energy", "150", "--theta", "90", "--showers", "0"], "--showers is 0"),
-        (["--energy", "150", "--showers", "9"], r"the model has showers of several theta, 6\d\S*, 1\S*; give --theta"),
+        (
+            ["--energy", "150", "--showers", "9"],
+            r"--theta is missing, and the training showers differ in it: 6\d\S*, 1\S*; give --theta",
+        ),
         (["--energy", "150", "--theta", "90", "--phi", "3", "--showers", "9"], "--phi is for models with that label"),
         ([], "expected either --like, or --energy with --showers"),
         (["--like", "{mc}", "--showers", "9"], "expected either --like"),
@@ -387,10 +390,10 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
         (["--like", "{mc}", "--share=-1/2"], "--share is '-1/2', expected I/N"),
         (["--like", "{mc}", "--output", "{folder}/g.txt"], r"ends in \.h5"),
         (["--like", "{mc}", "--output", "{mc}"], "showers that this program did not generate"),
-        (["--like", "{mc}", "--output", "{folder}/folder.h5"], r"folder\.h5: not a file of showers"),
+        (["--like", "{mc}", "--output", "{folder}/folder.h5"], r"folder\.h5: exists, and is not a file of showers"),
         (
             ["--like", "{mc}", "--output", "{folder}/notes.h5"],
-            r"notes\.h5: not a file of showers, .*give another --output, or remove it",
+            r"notes\.h5: exists, and is not a file of showers; give another --output, or remove it",
         ),
     ],
 )

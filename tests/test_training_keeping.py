@@ -114,7 +114,7 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
     noted = (tmp_path / "m/training.json").read_text()
     unsaid = {name: value for name, value in json.loads(noted).items() if name != "config"}
     (tmp_path / "m/training.json").write_text(json.dumps(unsaid))
-    with pytest.raises(InputError, match="does not say how it is trained; start the training once more"):
+    with pytest.raises(InputError, match="holds no config of its training; start the training once more"):
         command.main(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
     (tmp_path / "m/training.json").write_text(noted)
     shutil.rmtree(tmp_path / "m/checkpoints")

@@ -172,7 +172,7 @@ def test_a_picture_of_another_program_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "overview.png").write_bytes(own)
     require_own_verdict(tmp_path)
     (tmp_path / "overview.png").write_bytes(own.replace(b"calopipe", b"Software"))
-    with pytest.raises(InputError, match=r"overview\.png: is not of calopipe, and would be replaced"):
+    with pytest.raises(InputError, match=r"overview\.png: exists, and calopipe did not write it"):
         require_own_verdict(tmp_path)
 
 

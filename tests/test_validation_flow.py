@@ -152,7 +152,7 @@ def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_pat
     assert len(floor["by_step"]["relative_l2"]) == 14
     assert floor["strouhal"] == pytest.approx([0.2, 0.22], rel=0.02)
     assert verdict["verdict"] == "accepted"  # a floor decides nothing
-    with pytest.raises(InputError, match=r"few.h5: 9 frames beside those of .*; a shedding period has 10"):
+    with pytest.raises(InputError, match=r"few.h5: only 9 frames can be compared with .* \(a shedding period has 10"):
         judged(tmp_path, "--floor", str(street(tmp_path / "few.h5", frames=9, start=8)))
 
 
@@ -169,7 +169,7 @@ def moved(path: Path) -> Path:
         (lambda path: street(path, frames=20, reynolds=140.0), "Reynolds number 140"),
         (lambda path: street(path, frames=20, finer=2), "no --reference has its grid"),
         (lambda path: moved(street(path, frames=20)), "no --reference has its grid"),
-        (lambda path: street(path, frames=8), "8 frames beside those of .*a shedding period has 10"),
+        (lambda path: street(path, frames=8), "only 8 frames can be compared with .*a shedding period has 10"),
         (lambda path: street(path, start=50), "a frame at 25 D/U"),
         (lambda path: street(path, start=8.5, frames=20), "a frame at 4.25 D/U"),  # between two
     ],
@@ -185,8 +185,8 @@ def test_what_does_not_shed_or_is_given_twice_is_refused(tmp_path: Path) -> None
     still = street(tmp_path / "still.h5", strength=0.02)
     assert "still.h5: the wake swings by 0.0" in refused(still, still, tmp_path, command=validated)
     reference, rollout, _ = (street(tmp_path / f"{name}.h5") for name in ("solver", "rollout1", "rollout2"))
-    with pytest.raises(InputError, match=r"rollout2.h5: a roll-out of .*solver.h5, as is .*rollout1.h5"):
+    with pytest.raises(InputError, match=r"rollout2.h5: a roll-out of .*solver.h5, like .*rollout1.h5"):
         compared(tmp_path)
     other = street(tmp_path / "other.h5", reynolds=60.0)
-    with pytest.raises(InputError, match="a --floor of Reynolds number 60"):
+    with pytest.raises(InputError, match="no compared simulation has the Reynolds number 60"):
         validated(reference, rollout, tmp_path, "--floor", str(other))

@@ -81,7 +81,9 @@ def test_every_floor_is_measured_and_one_on_other_cells_is_refused(tmp_path: Pat
 def test_frames_are_stored_at_the_interval_or_a_whole_part_of_it(stored: float, stride: int | None) -> None:
     file: Any = SimpleNamespace(path="solver.h5", grid=Grid(SHAPE, CELL_D, stored))
     if stride is None:
-        with pytest.raises(InputError, match=r"solver.h5: frames every .* do not divide the roll-out's 0.5"):
+        with pytest.raises(
+            InputError, match=r"solver.h5: its interval of .* does not divide that of the roll-out, 0.5"
+        ):
             _stride(0.5, file)
     else:
         assert _stride(0.5, file) == stride
@@ -125,7 +127,7 @@ def test_a_period_may_be_as_long_as_the_roll_out_but_eight_frames_are_needed(tmp
         file = street(tmp_path / "solver.h5", frequency=frequency)
         pair = pair_of(open_flow(file), [open_flow(file)])
         assert _period(replace(pair, count=least), "rollout") == period
-        with pytest.raises(InputError, match=f"{least - 1} frames beside"):
+        with pytest.raises(InputError, match=f"only {least - 1} frames can be compared"):
             _period(replace(pair, count=least - 1), "rollout")
 
 

@@ -108,9 +108,9 @@ def page_of(**more: Any) -> str:
 
 
 def test_showers_below_a_cut_are_not_said_to_be_without_energy() -> None:
-    for cut, told in ((0.2, "With 0.2 GeV or less in their cells"), (0.0, "Without energy")):
+    for cut, told in ((0.2, "0.2 GeV or less"), (0.0, "no energy")):
         shown = page_of(empty={"reference": 3, "candidate": 4}, inputs=document()["inputs"] | {"cut_gev": cut})
-        assert f"{told}, and left out of what follows: 4 and 3" in shown
+        assert f"because their cells hold {told}: 4 of the candidate, 3 of Monte Carlo." in shown
 
 
 def test_the_page_shows_each_part_of_the_document() -> None:
@@ -125,7 +125,7 @@ def test_the_page_shows_each_part_of_the_document() -> None:
         "KPD x 1000 too few showers",
         "AUC on observables 0.71 0.7 to 0.72 0.002 1e-09",
         "Coverage, all showers 0.93 0.91 to 0.95 0.951",
-        "1.23 % (95 % interval 0.7 % to 2 %, p 0.3) lie nearer to one of 8,000 showers",
+        "1.23 % of the candidate's showers (95 % interval 0.7 % to 2 %, p 0.3) lie as near to one of 8,000 showers",
         "Against the incumbent: worse Difference 0.31 , 95 % interval 0.1 to 0.5",
         "Seed 7.",
         "nothing to draw",

@@ -104,7 +104,7 @@ def _add_model_file(task: argparse.ArgumentParser) -> None:
     task.add_argument(
         "--model-file",
         metavar="FILE.py",
-        help="that states the model; needed of one on gs:// alone, a folder on this machine's disk has its own",
+        help="the file that states a model of your own; needed only for a model on gs://: a folder on disk holds it",
     )
 
 

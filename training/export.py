@@ -154,7 +154,7 @@ def _require_same(output: Path, standing: Any, identity: Mapping[str, Any]) -> N
     """Raise InputError unless an export with the identity `standing` is the one that `identity` names."""
     hint = "give another --output, or remove it"
     if standing is None:
-        raise InputError(f"{output}: not an export of a model, and one would take its place; {hint}")
+        raise InputError(f"{output}: exists, and is not an export of a model; {hint}")
     if not standing.get("whole", True):
         raise InputError(f"{output}: its arrays are not those that were written; {hint}")
     if not identity.items() <= standing.items():  # the card of a SavedModel has more fields

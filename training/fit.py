@@ -180,16 +180,22 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
         )
     if card.geometry.shape != geometry.shape:
         raise InputError(
-            f"--warm-start {place}: of {geometry.items} with {card.geometry.shape} cells, the dataset's have "
-            f"{geometry.shape}"
+            f"--warm-start {place}: was trained on {geometry.items} of {card.geometry.shape} cells, the dataset's have "
+            f"{geometry.shape}; leave --warm-start out"
         )
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
         name, earlier, given = differs
-        raise InputError(f"--warm-start {place}: {name} is {earlier} where it was trained, in the dataset {given}")
+        raise InputError(
+            f"--warm-start {place}: {name} is {earlier} in its training, and {given} in the dataset; leave "
+            "--warm-start out"
+        )
     if reason := config.begins_anew(card.valid_range, manifest.valid_range):
         raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
     if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
-        raise InputError(f"--warm-start {place}: of showers with {other[0]}, the dataset's have {other[1]}")
+        raise InputError(
+            f"--warm-start {place}: was trained on showers with {other[0]}, the dataset's have {other[1]}; leave "
+            "--warm-start out"
+        )
     return card
 
 
@@ -213,6 +219,6 @@ def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, 
     if not team.alone and team.total(engine.step) != engine.step * engine.replicas:
         raise InputError(f"{output}: the workers find different checkpoints there; is it on shared storage?")
     if others and team.chief:  # only now, because all workers have read the checkpoints
-        logger.warning("%s: beginning anew, to other weights than those would have come to", others)
+        logger.warning("%s: the training begins anew, and will end with other weights", others)
         checkpoints.discard()
     return seconds

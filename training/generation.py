@@ -141,13 +141,13 @@ def _standing(output: Path, request: str) -> int | None:
     """
     if not output.exists():
         return None
-    hint = "generated showers would take its place; give another --output, or remove it"
+    hint = "give another --output, or remove it"
     try:
         showers = open_showers(output)
     except (InputError, IsADirectoryError):
-        raise InputError(f"{output}: not a file of showers, and {hint}") from None
+        raise InputError(f"{output}: exists, and is not a file of showers; {hint}") from None
     if showers.request is None:
-        raise InputError(f"{output}: showers that this program did not generate, and {hint}")
+        raise InputError(f"{output}: holds showers that this program did not generate; {hint}")
     if showers.request != request:
         return None
     stands("showers stand", output, f"{showers.events} of them")

@@ -149,8 +149,8 @@ class Generator:
         if set(more) != set(known.names):
             here, there = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, known.names))
             raise InputError(
-                f"showers are asked for with {here} of the labels phi and pdg, the model was trained with {there}; "
-                "give files that have the same"
+                f"labels of the showers that are asked for, beside energy and theta: {here}; those of the training: "
+                f"{there}; give files with the same labels"
             )
         kinds = more.get(PARTICLE, np.empty(0, np.int32))
         unknown = np.flatnonzero(~np.isin(kinds, known.particle))

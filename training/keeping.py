@@ -37,7 +37,7 @@ def keep(dataset: Location, output: Path) -> Card:
     if (card := folder.standing(output, noted["request"])) is not None:
         return card
     if "config" not in noted:
-        raise InputError(f"{output}: does not say how it is trained; start the training once more, which notes it")
+        raise InputError(f"{output}: holds no config of its training; start the training once more, which writes it")
     manifest = read_manifest(dataset)
     if manifest.fingerprint != noted["dataset"]:
         raise InputError(f"--dataset {dataset}: not the one that the training in {output} is on; give that one")

@@ -29,7 +29,7 @@ _SETS = {
     "candidate": "the showers, or roll-outs, to judge",
     "incumbent": "other showers for the same Monte Carlo: is the candidate better than these?",
     "training": "Monte Carlo that the candidate's generator was trained on: does it repeat that?",
-    "floor": "of a flow: the same by another solver, or on a finer grid: how far are two solvers from each other?",
+    "floor": "for flows: the same flows by another solver, or on a finer grid: how far apart are two solvers?",
 }
 _REQUIRED = ("reference", "candidate")
 # The options that are for showers only, and those for flows only.
@@ -85,12 +85,13 @@ def parser() -> CommandParser:
     add_selection(command, "of the reference")
     command.add_argument(
         "--challenge", action="store_true",
-        help="add CaloChallenge's separation powers, FPD and KPD, beside published values (cells in rings); minutes",
+        help="add CaloChallenge's separation powers, FPD and KPD, beside published values (cells in rings); this takes "
+        "minutes",
     )  # fmt: skip
     command.add_argument(
         "--classifier",
         metavar="FILE",
-        help="what `python -m training discriminate` wrote of these sets, for the table of --challenge, which it adds",
+        help="file of `python -m training discriminate` for these sets; adds its numbers and the table of --challenge",
     )
     command.add_argument(
         "--timing",

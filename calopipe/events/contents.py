@@ -56,8 +56,8 @@ def distinct(files: Sequence[File]) -> list[File]:
         if file.labels != files[0].labels:
             here, there = (", ".join(DATASETS[name] for name in other.labels) or "none" for other in (file, files[0]))
             raise InputError(
-                f"{file.path}: has of the labels phi and pdg {here}, {files[0].path} has {there}; give files that have "
-                "the same"
+                f"{file.path}: its labels beside energy and theta: {here}; those of {files[0].path}: {there}; give "
+                "files with the same labels"
             )
     return list(first_of.values())
 

@@ -47,7 +47,7 @@ def opened_file(path: Location, keep_bytes: int = 0) -> Iterator[h5py.File]:
             else f"{path}: not a whole HDF5 file ({reason}); copy or make it again"
         )
         if isinstance(error, OSError) and error.errno is not None:  # not the file's fault
-            failure = InputError(f"{path}: cannot be read now ({reason}); is it being written, is the disk well?")
+            failure = InputError(f"{path}: cannot be read now ({reason}); wait until it is written, or check the disk")
     failure.__context__ = None  # h5py's error would keep its file alive, which at the end of the process is fatal
     raise failure
 

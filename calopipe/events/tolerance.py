@@ -38,9 +38,11 @@ class Tolerance:
         STOP, known=(STOP, SKIP), help="What to do about a file that cannot be read as showers: stop, or skip it."
     )
     max_bad_events: float = setting(
-        0.01, help="Stop, although corrupt events are skipped, past this share of the events."
+        0.01, help="Stop if more than this share of the events is corrupt, also where corrupt events are skipped."
     )
-    max_bad_files: float = setting(0.1, help="Stop, although corrupt files are skipped, past this share of the files.")
+    max_bad_files: float = setting(
+        0.1, help="Stop if more than this share of the files is corrupt, also where corrupt files are skipped."
+    )
     on_doubt: str = setting(
         WARN,
         known=(STOP, WARN),

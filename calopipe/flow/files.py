@@ -189,7 +189,7 @@ def require_replaceable(path: Path, start: Path) -> None:
     with suppress(OSError, InputError):
         if not path.exists() or open_flow(path).from_model:
             return
-    raise InputError(f"{path}: no flow that a model made, and would be replaced; give another --output, or remove it")
+    raise InputError(f"{path}: exists, and is not a flow that a model made; give another --output, or remove it")
 
 
 def _numbers(attributes: Mapping[str, Any], name: str, count: int) -> list[float]:

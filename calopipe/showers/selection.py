@@ -49,8 +49,8 @@ class _Chosen:
         (),
         flag="--split-file",
         metavar="SPLIT=PATTERN",
-        help="Whole files given to a split (train or validation or test) by name; otherwise each event's split follows "
-        "from its own content, SPLIT=PATTERN each.",
+        help="Each SPLIT=PATTERN puts the files whose names match PATTERN into SPLIT (train or validation or test); in "
+        "all other files the content of an event decides its split.",
     )
     geometry: str = setting(
         "",
@@ -60,7 +60,9 @@ class _Chosen:
     )
     threshold_gev: float = setting(0.0, help="Cells below it are set to zero.")
     cut_gev: float = setting(
-        CUT_GEV, help="Showers of Monte Carlo that deposit no more GeV are dropped; 0 drops those without any energy."
+        CUT_GEV,
+        help="Showers of Monte Carlo that deposit this many GeV or less are dropped; 0 drops only showers without "
+        "energy.",
     )
 
 
@@ -85,7 +87,7 @@ def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults:
     """Add the options that decide which showers count; `defaults` state in words what a missing option means."""
     command.add_argument("--split", choices=(*SPLITS, ALL), default=ALL, help=f"{split_help} (default %(default)s)")
     command.add_argument(
-        "--dataset", metavar="DIR", help="the dataset of these files: what it remembers of them is not hashed again"
+        "--dataset", metavar="DIR", help="a dataset made from these files; only saves time: it holds their hashes"
     )
     names = ("split_files", "geometry", "cut_gev", "on_bad_event")
     deciding = [each for each in settings_of(Reading) if each.name in names]

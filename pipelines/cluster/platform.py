@@ -85,7 +85,7 @@ class Platform:
         (), metavar="STEP=CPU,MEMORY", help="what a step asks for and may use, for example train=8,32Gi"
     )
     hours: tuple[str, ...] = setting(
-        (), metavar="STEP=HOURS", help="end an attempt at a step after so long (default for train: 72)"
+        (), metavar="STEP=HOURS", help="end an attempt at a step after this many hours (default for train: 72)"
     )
     gpus: int = setting(0, least=0, help="train on N NVIDIA GPUs, generate on one")
     gpu_type: str = setting("", metavar="TYPE", help="of GKE's GPUs, for example nvidia-l4")
@@ -103,7 +103,7 @@ class Platform:
         least=1,
         help="generate in N pods at once, each with these resources, and join what they made in one more (default 1)",
     )
-    runtime: str = setting("calopipe", help="TrainingRuntime of that job (default calopipe)")
+    runtime: str = setting("calopipe", help="TrainingRuntime of the TrainJob of --nodes (default calopipe)")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -183,7 +183,7 @@ def _require_consistent(platform: Platform) -> None:
     if platform.nodes == 1:
         return
     if platform.tpu:
-        raise InputError(f"--tpu {platform.tpu!r} {nodes}: only TPUs of one machine; give one of them")
+        raise InputError(f"--tpu {platform.tpu!r} {nodes}: training on TPUs uses one machine; leave one of the two out")
     if platform.runtime == "calopipe" and platform.claim not in {"", _CLAIM_OF_NODES}:
         raise InputError(
             f"--claim {platform.claim!r} {nodes}: the nodes of the TrainingRuntime calopipe mount "
@@ -191,8 +191,8 @@ def _require_consistent(platform: Platform) -> None:
         )
     if platform.gpu_type:
         raise InputError(
-            f"{gpu_type} {nodes}: where nodes run is for the TrainingRuntime {platform.runtime} to say; put a node "
-            "selector there, and leave --gpu-type out"
+            f"{gpu_type} {nodes}: the TrainingRuntime {platform.runtime} decides where nodes run; put a node selector "
+            "there, and leave --gpu-type out"
         )
 
 

@@ -84,7 +84,7 @@ class _Client(api.ApiClient):
         if method == "GET":
             return ""
         return (
-            "; it may have been done all the same, even if no list of the server shows it: look before you repeat it, "
+            "; the request may have been done, even if no list of the server shows that; look before you repeat it, "
             "and delete what should not be there: kubectl get workflows,scheduledworkflows "
             f"--namespace {self.connection.run_namespace}"
         )

@@ -50,7 +50,9 @@ def _look(path: Location, step: int) -> InputFile | BadFile:
             raise InputError(f"{path}: a model's roll-out, a solver's simulation is expected; leave it out of --input")
         signal = transverse(file.frames(0, len(file.time)), file.solid, file.grid.cell_d)
         if reason := unsettled(signal[np.isfinite(signal)]):
-            raise BadFileError(f"{path}: {reason}: it has not begun to shed; simulate on, and leave the beginning out")
+            raise BadFileError(
+                f"{path}: {reason}: it sheds no steady vortices yet; simulate longer, and leave the beginning out"
+            )
         grid = replace(file.grid, interval_d=step * file.grid.interval_d)
         sha256 = storage.sha256_of_file(path)
         storage.require_unchanged(path, stamp)

@@ -57,7 +57,7 @@ def doubt(rows: Sequence[Row], cut_gev: float) -> str:
     (lost, showers), (lost_above, showers_above) = ((_sum(part, 3), _sum(part, 2)) for part in (below, above))
     return (
         f"--cut-gev {cut_gev:g} drops {lost} of {showers} showers below {begin:.3g} GeV, and {lost_above} of "
-        f"{showers_above} above: what it leaves there has too large a response, and a model will be valid from "
+        f"{showers_above} above: the showers left below have too large a response, and a model will be valid only from "
         f"{begin:.3g} GeV; --cut-gev 0 drops none"
     )
 

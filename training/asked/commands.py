@@ -62,10 +62,10 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
     generate.add_argument(
         "--share",
         metavar="I/N",
-        help="make the share I, from 0, of N processes or hosts, and no file; a last run without it writes the file",
+        help="make only share I of N (I from 0), and no file; run once more without --share to write the file",
     )
     generate.add_argument(
-        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers; minutes"
+        "--timing", metavar="FILE.json", help="also time batches of 1, 100 and 10,000 showers, which takes minutes"
     )
     generate.add_argument(
         "--outside",
@@ -74,7 +74,7 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
         help="what to do about labels outside the range of the training: stop, or leave them out (default %(default)s)",
     )
     asked = generate.add_argument_group(
-        "in place of --like, showers of one kind (default: what all of the training had)"
+        "in place of --like, showers that all have the same labels (default: the label that all training showers had)"
     )
     asked.add_argument("--energy", type=float, metavar="GEV", help="of the particle")
     asked.add_argument("--theta", type=float, metavar="DEGREES", help="90 is normal incidence")

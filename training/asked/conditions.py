@@ -130,7 +130,7 @@ class LabelsAlone:
                 continue
             if value is None and len(set(known)) > 1:
                 among = ", ".join(f"{number:g}" for number in (np.degrees(known) if name.endswith("rad") else known))
-                raise InputError(f"the model has showers of several {option[2:]}, {among}; give {option}")
+                raise InputError(f"{option} is missing, and the training showers differ in it: {among}; give {option}")
             label = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
             labels[name] = np.full(showers, label, np.int32 if name == PARTICLE else np.float32)
         return cls(labels)
@@ -144,7 +144,7 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
     if selection.split != ALL:
         raise InputError(f"{like[0]}: holds labels and no cells, which decide the split; leave out --split")
     if any(labels.keys() != alone[0].keys() for labels in alone):
-        raise InputError(f"{like[0]}: of the labels phi and pdg a file beside it has others; give files of the same")
+        raise InputError(f"{like[0]}: a file beside it has other labels (phi, pdg); give files with the same labels")
     return LabelsAlone({name: np.concatenate([labels[name] for labels in alone]) for name in alone[0]})
 
 

@@ -32,13 +32,13 @@ def add_to(tasks: Any) -> None:
         "--showers",
         type=int,
         metavar="N",
-        help=f"of the reference's geometry, before the split: {100 * FRACTIONS['train']:.0f} %% of them train",
+        help=f"showers with the 3DGAN's 51 x 51 x 25 cells, before the split: {100 * FRACTIONS['train']:.0f} %% train",
     )
     known = ", ".join(load_catalogue().kind)
     command.add_argument(
         "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"
     )
-    command.add_argument("--catalogue", type=Path, metavar="FILE", help="of devices and prices, in place of the own")
+    command.add_argument("--catalogue", type=Path, metavar="FILE", help="devices and prices, in place of the built-in")
     add_config(command)
     command.set_defaults(perform=perform)
 

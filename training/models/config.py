@@ -55,13 +55,13 @@ class FitConfig(ABC):
 
     model: str
     epochs: int = setting(help="passes over the train split", least=1)
-    steps: int = setting(0, help="end after N steps, if the epochs have not ended before; 0 does not", least=0)
+    steps: int = setting(0, help="end after N steps, if the epochs do not end before; 0: no such limit", least=0)
     batch: int = setting(help="showers a replica and step", least=1)
     learning_rate: float = setting(help="of the optimizers")
     schedule: str = setting("constant", help=f"of the learning rate: {', '.join(SCHEDULES)}", known=SCHEDULES)
     warm_up_epochs: float = setting(0.0, help="in which the learning rate rises from 0")
     linear_scaling: int = setting(
-        0, help="the learning rate is for a global batch of N, and grows in proportion with the one there is", least=0
+        0, help="the learning rate is for a global batch of N, and scaled in proportion for any other", least=0
     )
     average: float = setting(
         0.0,
@@ -77,7 +77,7 @@ class FitConfig(ABC):
     )
     evaluation_share: float = setting(
         0.05,
-        help="share of time for the validation split, a few hundred showers at least (default 0.05; 0: all)",
+        help="share of time for evaluations, of a few hundred validation showers at least (default 0.05; 0: of all)",
         least=0,
         below=1,
     )

@@ -91,7 +91,7 @@ def _require_movie(path: Path) -> None:
     with suppress(OSError), Image.open(path) as picture:
         if picture.info.get("comment") == _COMMENT:
             return
-    raise InputError(f"{path}: no movie of a roll-out, and would be replaced; give another --movie, or remove it")
+    raise InputError(f"{path}: exists, and is not a movie of a roll-out; give another --movie, or remove it")
 
 
 def _draw(movie: Path, made: FlowFile, flow: FlowFile, first: int) -> None:

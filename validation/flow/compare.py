@@ -94,8 +94,8 @@ def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> li
         pair = pair_of(candidate, references)
         if (other := pairs.setdefault(pair.reference.path, pair)) is not pair:
             raise InputError(
-                f"{candidate.path}: a roll-out of {pair.reference.path}, as is {other.candidate.path}; give one of "
-                f"each simulation, since only these are independent"
+                f"{candidate.path}: a roll-out of {pair.reference.path}, like {other.candidate.path}; give one "
+                "roll-out of each simulation, since only such roll-outs are independent"
             )
     return list(pairs.values())
 
@@ -112,8 +112,8 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
         ]
         if not own:
             raise InputError(
-                f"{file.path}: a --floor of Reynolds number {file.reynolds:g} and obstacle {file.obstacle_d} D, which "
-                f"no simulation that is compared has; leave it out"
+                f"{file.path}: no compared simulation has the Reynolds number {file.reynolds:g} and the obstacle "
+                f"{file.obstacle_d} D of this --floor; leave the file out"
             )
         measured += own
     return measured

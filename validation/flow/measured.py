@@ -131,8 +131,8 @@ def _period(pair: Pair, name: str) -> int:
     period = max(round(1 / frequency / pair.interval_d), 1)
     if pair.count < max(period, LEAST_FRAMES):
         raise InputError(
-            f"{name}: {pair.count} frames beside those of {file.path}; a shedding period has {period}, and "
-            f"{max(period, LEAST_FRAMES)} are needed: roll out more steps, or simulate longer"
+            f"{name}: only {pair.count} frames can be compared with {file.path}, and {max(period, LEAST_FRAMES)} are "
+            f"needed (a shedding period has {period}); roll out more steps, or simulate longer"
         )
     return period
 

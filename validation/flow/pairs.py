@@ -92,7 +92,7 @@ def _stride(interval_d: float, file: FlowFile) -> int:
     stride = round(interval_d / file.grid.interval_d)
     if stride < 1 or abs(stride * file.grid.interval_d / interval_d - 1) > _SAME:
         raise InputError(
-            f"{file.path}: frames every {file.grid.interval_d:g} D/U do not divide the roll-out's {interval_d:g}; give "
-            f"simulations stored at its interval, or at a whole part of it"
+            f"{file.path}: its interval of {file.grid.interval_d:g} D/U does not divide that of the roll-out, "
+            f"{interval_d:g} D/U; give simulations with the interval of the roll-out, or with 1/2, 1/3 ... of it"
         )
     return stride

@@ -74,8 +74,8 @@ def memorised(
     ]
     if copies["copied"]:
         detail = (
-            f"{100 * copies['share']:.1f} % of the candidate's showers are nearer to a training shower than all but "
-            f"{100 * copies['expected']:.1f} % of Monte Carlo's (p = {copies['p_value']:.1g})"
+            f"{100 * copies['share']:.1f} % of the candidate's showers are as near to a training shower as only "
+            f"{100 * copies['expected']:.1f} % of Monte Carlo's are (p = {copies['p_value']:.1g})"
         )
         count = round(copies["share"] * len(some.candidate))
         cautions += faults.finding("Training showers repeated", count, detail)
