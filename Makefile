@@ -2,15 +2,15 @@
 
 PYTHON ?= $(shell command -v python3.11 || echo python3)
 BIN := .venv/bin
-# What Beam and TensorFlow find of other projects' settings must not decide what is tested here.
+# Beam and TensorFlow must not find what other projects installed for the user: it would change what is tested here.
 export PYTHONNOUSERSITE := 1
-# A font list that another environment left incomplete makes matplotlib print warnings.
+# matplotlib prints warnings if another environment left an incomplete font list. So it keeps its list here.
 export MPLCONFIGDIR := $(CURDIR)/.venv/matplotlib
 
-# What the image is called (as in components/image.py) and holds: cpu, gpu or tpu.
+# The name of the image (as in components/image.py), and which TensorFlow it holds: for cpu, gpu or tpu.
 IMAGE ?= calopipe-python:0.2.0
 ACCELERATOR ?= cpu
-# More for `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
+# More options of `docker build`: --build-arg BASE=..., or --network and --secret id=ca,src=FILE behind a proxy.
 BUILD ?=
 
 .PHONY: help install demo demo-vortex test test-slow test-image check docs lock audit image base-image clean
@@ -28,7 +28,7 @@ install: .venv/installed  ## make the environment in .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-build-isolation \
 		--requirement requirements/common.txt --requirement requirements/cpu.txt --requirement requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@# TensorFlow loads in half the time; pip leaves this out where PYTHONDONTWRITEBYTECODE is set
+	@# TensorFlow then loads in half the time; pip does not compile where PYTHONDONTWRITEBYTECODE is set
 	$(BIN)/python -m compileall -q -j 0 .venv/lib || true
 	@touch $@
 
@@ -38,7 +38,7 @@ demo: install  ## run the whole pipeline on the Geant4 sample, into runs/demo
 demo-vortex: install  ## train on simulated flows, roll out a vortex street and judge it, into runs/vortex
 	$(BIN)/python pipelines/submit.py run --pipeline vortex --floor 'data/vortex/floor/*.h5'
 
-# What TensorFlow traces and compiles stays until its process ends: each group of files has a process of its own.
+# TensorFlow keeps what it traces and compiles until its process ends. So each group of files has its own process.
 JOBS ?= 2
 GROUPS := 24
 test: install  ## run the tests, in groups of files, JOBS at a time
@@ -54,13 +54,13 @@ check: install  ## lint, format (Python, C++), types, spelling, shell, YAML: .pr
 	PRE_COMMIT_HOME=.venv/pre-commit $(BIN)/pre-commit run --all-files
 
 API ?= build/api
-# Warnings of pdoc are errors, but for types that it cannot link since their modules are imported only when needed.
+# Warnings of pdoc are errors, except for types that it cannot link, as their modules are imported only when needed.
 docs: install  ## build the API pages from the docstrings, into build/api
 	PDOC_ALLOW_EXEC=1 TF_CPP_MIN_LOG_LEVEL=2 $(BIN)/python -W error::UserWarning \
 		-W 'ignore:Error parsing type annotation:UserWarning' -m pdoc --docformat google --no-show-source \
 		--output-directory $(API) calopipe preprocessing training validation components pipelines
 
-# Each of a package's versions is written once: what all have in common, and what each adds to it.
+# build.txt and common.txt lock the packages that all need. The file of each extra locks only what the extra adds.
 COMPILE := uv pip compile --quiet --python-version 3.11 --generate-hashes --no-emit-index-url --no-header
 named = $$(sed -n 's/^\([^ =]*\)==.*/--no-emit-package \1/p' $(1))
 

@@ -1,13 +1,13 @@
-"""A progressive GAN of images (Karras et al., arXiv 1710.10196) in one file, of frames of a flow.
+"""A progressive GAN (Karras et al., arXiv 1710.10196) in one file; its images are frames of a flow.
 
     python -m preprocessing --input 'data/vortex/*.h5' --output runs/frames
     python -m training fit --model-file examples/progressive_gan.py --dataset runs/frames --output runs/images
 
 Both networks grow from 16 x 4 to 128 x 32 cells, and each resolution fades in. As published: learning rates are
 equalised, the generator normalises each cell over its channels, the discriminator sees the spread of its batch, and a
-moving average of the generator is kept. Not as published: the loss is the logistic one with the penalty R1 (Mescheder
-et al., arXiv 1801.04406) in place of WGAN-GP. It converges where data lie on a manifold, with one update of the
-discriminator for one of the generator, and needs no images between real and made ones.
+moving average of the generator is kept. Not as published: the loss is the logistic loss with the penalty R1 (Mescheder
+et al., arXiv 1801.04406) in place of WGAN-GP. This loss converges where data lie on a manifold, with one update of the
+discriminator for each update of the generator. It needs no images between real and made ones.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from training.models.config import CONFIGS, FitConfig, register
 from training.models.flow import INFLOW, mirrored
 from training.models.randomness import Draws
 
-UNIT = 0.5  # U: about the spread of velocities behind an obstacle; images are velocities less the inflow's, in it
+UNIT = 0.5  # in U, about the spread of velocities behind an obstacle; an image is (velocity - inflow) / UNIT
 LATENT = 64
-FILTERS = (64, 48, 24, 12)  # of the resolutions, the coarsest first; the last of finer ones too
-IMAGES = 8  # that are made for each frame of the validation split
+FILTERS = (64, 48, 24, 12)  # of each resolution, the coarsest first; the last also of finer resolutions
+IMAGES = 8  # how many are made for each frame of the validation split
 PATCH, PATCHES, DIRECTIONS, QUANTILES, DATA = 7, 64, 128, 256, 512  # of the sliced Wasserstein distance
 
 
 @register("progressive-gan")
 @dataclass(frozen=True, kw_only=True)
 class ProgressiveConfig(FitConfig):
-    """Each resolution but the last lasts `growth_steps`, in the first half of which it fades in."""
+    """Each resolution but the last lasts `growth_steps`. Each but the coarsest fades in over `growth_steps` / 2."""
 
     domain: ClassVar[type[Grid]] = Grid
     least_evaluated: ClassVar[int] = 32
@@ -68,7 +68,7 @@ CONFIGS["progressive"] = ProgressiveConfig(
 
 
 class Equalised(keras.layers.Layer):
-    """A convolution whose weights are of order one, and scaled by He's constant when it is called."""
+    """A convolution whose weights are of order one. They are scaled by He's constant when it is called."""
 
     def __init__(self, inputs: int, filters: int, size: int, gain: float = math.sqrt(2)) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Equalised(keras.layers.Layer):
 
 
 class Generator(keras.Model):
-    """Latent vectors (N, LATENT) to images of a level. It keeps the last step, and `_quantiles` of the data."""
+    """Makes images of a level from latent vectors (N, LATENT). Keeps the last step, and `_quantiles` of the data."""
 
     def __init__(self, coarsest: tuple[int, int], filters: list[int]) -> None:
         super().__init__(name="generator")
@@ -95,7 +95,7 @@ class Generator(keras.Model):
         self.built = True
 
     def call(self, latent: Tensor, level: int, faded: Tensor) -> Tensor:
-        """Images (N, x, y, 2) of `level`, of which the share `faded` is in."""
+        """Images (N, x, y, 2) of `level`, which has faded in by the share `faded`."""
         before = flow = ops.leaky_relu(ops.reshape(self.first(_normalised(latent)[:, None, None]), self._start))
         for number in range(level + 1):
             before, flow = flow, _finer(flow) if number else flow
@@ -106,7 +106,7 @@ class Generator(keras.Model):
 
 
 class Discriminator(keras.Model):
-    """Images of a level to logits of being real (N,)."""
+    """Returns the logits (N,) that images of a level are real."""
 
     def __init__(self, coarsest: tuple[int, int], filters: list[int]) -> None:
         super().__init__(name="discriminator")
@@ -129,7 +129,7 @@ class Discriminator(keras.Model):
 
 
 class ProgressiveGAN(Model):
-    """One graph holds all levels; a step computes the branch of the level that it has reached."""
+    """One graph holds all levels. A step computes only the branch of the level that the training has reached."""
 
     averaged = ("generator",)
     weights: Mapping[str, float] = {"divergence": 1.0}
@@ -162,7 +162,7 @@ class ProgressiveGAN(Model):
         return {"image": (flow["now"] - ops.convert_to_tensor(INFLOW)) / UNIT}
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:
-        """Images, several for each frame, and the rms of their divergence in U a cell, which nothing trains."""
+        """The rms divergence of images, in U a cell, and these images, several for each frame. No loss trains it."""
         frames = ops.shape(batch["now"])[0]
         u, v = ops.unstack(self._velocity(draws.normal("latent", (IMAGES * frames, LATENT))), axis=-1)
         divergence = (u[:, 2:, 1:-1] - u[:, :-2, 1:-1] + v[:, 1:-1, 2:] - v[:, 1:-1, :-2]) / 2
@@ -183,7 +183,7 @@ class ProgressiveGAN(Model):
         return images
 
     def _velocity(self, latent: Tensor) -> Tensor:
-        """Frames (N, x, y, 2) in U of latent vectors, of the level that has been reached, with as many cells as all."""
+        """Frames (N, x, y, 2) in U from latent vectors: of the level that is reached, in the cells of the finest."""
 
         def made(**at: Any) -> Tensor:
             image = self.generator(latent, **at)
@@ -194,12 +194,12 @@ class ProgressiveGAN(Model):
         return tf.ensure_shape(self._at_level(self._growth(self.generator.step.value), made), [None, *self._shape, 2])
 
     def _growth(self, step: Tensor) -> Tensor:
-        """How many levels are there beyond the coarsest, with the share of the one that fades in."""
+        """How many levels have faded in beyond the coarsest; the level that fades in counts by its share."""
         starts = np.arange(1, self._levels, dtype=np.float32) * self._steps
         return ops.sum(ops.clip((ops.cast(step, "float32") - starts) / (self._steps / 2), 0.0, 1.0))
 
     def _at_level(self, growth: Tensor, branch: Callable[..., Any]) -> Any:
-        """What `branch` makes at the level that `growth` has reached, given the share of it that is in."""
+        """What `branch(level=, faded=)` returns. `growth` says which level is reached, and how far it has faded in."""
         reached = tf.cast(tf.math.ceil(growth), tf.int32)
         faded = growth - tf.cast(tf.maximum(reached, 1) - 1, tf.float32)
         return tf.switch_case(reached, [partial(branch, level=number, faded=faded) for number in range(self._levels)])
@@ -233,7 +233,7 @@ class ProgressiveGAN(Model):
 
 
 class ImageJudge(Judge):
-    """The sliced Wasserstein distance of the images, and of the frames that they stand beside, to the train split."""
+    """The sliced Wasserstein distance to the train split: of the images, and of the real frames beside them."""
 
     def __init__(self, grid: Grid, data: Array) -> None:
         self._grid, self._data = grid, data
@@ -244,7 +244,7 @@ class ImageJudge(Judge):
         return np.hstack([real.reshape(len(real), -1), images.reshape(len(real), -1)]).astype(np.float64)
 
     def found(self, rows: Rows) -> dict[str, Any]:
-        """`swd` by level, coarsest first, and their mean, times 1000; `swd_of_frames` is the frames' own."""
+        """Distances times 1000, by level, coarsest first, and their mean: `swd`, and of the frames `swd_of_frames`."""
         frames = rows.reshape(len(rows), 1 + IMAGES, *self._grid.shape, 2)
         sets = {"swd": frames[:, 1:].reshape(-1, *frames.shape[2:]), "swd_of_frames": frames[:, 0]}
         levels = len(self._data)
@@ -267,7 +267,7 @@ def _quantiles(frames: Array, levels: int) -> list[Array]:
     """Quantiles (QUANTILES, DIRECTIONS) of projected patches of the `frames` (N, x, y, 2) by level, coarsest first.
 
     The levels are a Laplacian pyramid, of means of 2 x 2 cells. Each channel of the patches of a level has mean 0 and
-    spread 1, as published: so the distance is of shapes. Patches and directions are the same for all sets.
+    spread 1, as published, so the distance compares shapes. Places of patches and directions are the same for all sets.
     """
     rng, found, rest = np.random.default_rng(1), [], frames
     for level in range(levels - 1, -1, -1):

@@ -1,8 +1,9 @@
-"""Simulate the flow behind a rectangle by pylbm, as the files here were: `python data/vortex/simulate.py --help`.
+"""Simulate the flow behind a rectangle by pylbm, as for the files here: `python data/vortex/simulate.py --help`.
 
-D2Q9 with multiple relaxation times, in its form for liquids. The scheme is that of d'Humieres (Prog. Astronaut.
-Aeronaut. 159, 450 (1992)) with the equilibrium of He and Luo (J. Stat. Phys. 88, 927 (1997)), in which momentum over
-the mean density is the velocity. Inflow and walls are half-way bounce-back of given speed, the outflow is free.
+The method is D2Q9 with multiple relaxation times, in its form for liquids. The scheme is that of d'Humieres (Prog.
+Astronaut. Aeronaut. 159, 450 (1992)) with the equilibrium of He and Luo (J. Stat. Phys. 88, 927 (1997)). In this
+equilibrium, the velocity is the momentum over the mean density. Inflow and walls are half-way bounce-back of given
+speed. The outflow is free.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ from calopipe.progress import progress_bar
 
 SIZE_D = (25.6, 6.4)  # of the channel
 CELLS_A_D = 5  # of the frames: 128 x 32
-_SOLVER_CELLS = 2  # a cell's side, at resolution 1
+_SOLVER_CELLS = 2  # of the solver along the side of a frame's cell, at resolution 1
 _SPEED = 0.08  # of the inflow, in cells a step: a Mach number of 0.14
-_RELAXATION = (1.4, 1.4, 1.5, 1.5)  # of energy, its square, and the fluxes of energy: no physics, but stability
-_PERTURBATION, _MODES = 0.1, 6  # of U, and how many waves along and across make it
-_ROUNDED = 2.0**-7  # of U, to which a sample's velocities are rounded: 0.2 % rms
+_RELAXATION = (1.4, 1.4, 1.5, 1.5)  # of energy, its square, and its fluxes: for stability, not for physics
+_PERTURBATION, _MODES = 0.1, 6  # in U; how many waves along and across it is made of
+_ROUNDED = 2.0**-7  # in U: a sample's velocities are rounded to multiples of it, 0.2 % rms
 _EXAMPLES = """
 examples:
   python data/vortex/simulate.py --output vortex.h5 --reynolds 100
@@ -42,9 +43,9 @@ examples:
 
 It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 """
-_SHEDDING = 60  # times U and the obstacle's height, over the viscosity
+_SHEDDING = 60  # wakes shed where U times the obstacle's height, over the viscosity, is larger
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
-_REYNOLDS = (65.0, 200.0)  # of many simulations, the least and the largest
+_REYNOLDS = (65.0, 200.0)  # the least and the largest of many simulations
 _OPTIONS = {
     "reynolds": "Reynolds number U D / nu",
     "obstacle_d": "length and height of the obstacle",
@@ -93,7 +94,7 @@ class Case:
 
     @property
     def solver_cells(self) -> int:
-        """Cells of the solver in D."""
+        """Cells of the solver along a length D."""
         return CELLS_A_D * _SOLVER_CELLS * self.resolution
 
     @property
@@ -103,7 +104,7 @@ class Case:
 
     @property
     def bounds(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """First cell of the frame in the obstacle, and the one after the last, along and across."""
+        """The frame's first cell in the obstacle, and the cell after the last one in it: along, and across."""
         (x, nx), (y, ny) = (
             (round((middle - size / 2) * CELLS_A_D), max(round(size * CELLS_A_D), 1))
             for middle, size in zip(self.middle_d, self.obstacle_d, strict=True)
@@ -119,7 +120,10 @@ class Case:
 
 
 def simulate(case: Case, output: Path) -> str:
-    """Write the flow of `case` to `output`; its Strouhal number in a line. InputError: it does not shed evenly."""
+    """Write the flow of `case` to `output`. Return a line with its Strouhal number.
+
+    InputError: the wake does not shed evenly.
+    """
     (left, right), (low, high) = case.bounds
     size = (right - left) / CELLS_A_D, (high - low) / CELLS_A_D
     flow = Flow(case.grid, case.solid, case.reynolds, size, "pylbm, D2Q9, multiple relaxation times")
@@ -141,7 +145,7 @@ def simulate(case: Case, output: Path) -> str:
 
 def _frames(case: Case) -> Iterator[FloatArray]:
     """The frames of a simulation, (x, y, 2) in U."""
-    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # the compiler would find our settings
+    with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):  # else the compiler finds our settings
         simulation, momenta = _built(case)
     settling = round(case.settle_d * case.solver_cells / _SPEED)
     fold = _SOLVER_CELLS * case.resolution
@@ -160,7 +164,7 @@ def _frames(case: Case) -> Iterator[FloatArray]:
 
 
 def _scheme(sp: Any, cell: Any, moments: tuple[Any, Any, Any], viscous: float) -> dict[str, Any]:
-    """The scheme in `moments`, the density and two momenta, and others; those of the stresses relax by `viscous`."""
+    """The scheme for pylbm. `moments` are the density and two momenta; moments of the stresses relax by `viscous`."""
     x, y = sp.symbols("X, Y")
     rho, qx, qy = moments
     square, energy = x**2 + y**2, qx**2 + qy**2
@@ -181,7 +185,7 @@ def _scheme(sp: Any, cell: Any, moments: tuple[Any, Any, Any], viscous: float) -
 
 
 def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
-    """pylbm's simulation, which begins with the perturbed inflow everywhere; the symbols of its momenta."""
+    """pylbm's simulation, and the symbols of its momenta. It begins with the perturbed inflow everywhere."""
     try:
         import pylbm  # noqa: PLC0415
         import sympy as sp  # noqa: PLC0415
@@ -229,7 +233,7 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
 
 
 def _perturbation(seed: int, size: tuple[int, int]) -> Any:
-    """A sum of waves of random phases, zero on the walls, of x and y in cells; 2.5 % of U rms."""
+    """A function of x and y in cells: a sum of waves of random phases, zero on the walls, 2.5 % of U rms."""
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (_MODES, _MODES))
 
     def wave(x: Any, y: Any) -> Any:
@@ -244,7 +248,7 @@ def _perturbation(seed: int, size: tuple[int, int]) -> Any:
 
 
 def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
-    """`count` simulations of Reynolds numbers spread evenly `between` two, with obstacles drawn by `first`'s seed."""
+    """`count` simulations: Reynolds numbers are spread evenly `between` two, the seed of `first` draws obstacles."""
     if min(between) * max(_HEIGHTS_D) <= _SHEDDING:
         raise InputError(f"--between {between}: expected more than {_SHEDDING / max(_HEIGHTS_D):g}, where wakes shed")
     draws = np.random.default_rng(first.seed)

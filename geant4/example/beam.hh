@@ -21,16 +21,17 @@ class BeamSettings : public G4UImessenger {
 
   bool cylinder;
   double depth;                                 // of the calorimeter
-  std::pair<double, double> energy, theta;      // drawn evenly, of the cylinder evenly in log E
-  std::vector<std::pair<double, double>> like;  // energy and theta by event, in place of drawn ones
-  bool gun = false;                             // shoots as /gun/ says
+  std::pair<double, double> energy, theta;      // ranges, drawn from evenly; in the cylinder evenly in log E
+  std::vector<std::pair<double, double>> like;  // energy and theta by event, in place of drawn values
+  bool gun = false;                             // whether the commands /gun/ decide
 
  private:
   std::unique_ptr<G4UIdirectory> directory_;
   std::vector<std::unique_ptr<G4UIcommand>> commands_;
 };
 
-// Of the sample: it crosses the middle cell, evenly, at the depth of nine layers. Of the cylinder: along the axis.
+// Makes the particle of each event. In the sample's calorimeter, the particle crosses the middle cell at the depth of
+// nine layers, at a place that is drawn evenly. In the cylinder it moves along the axis.
 class Beam : public G4VUserPrimaryGeneratorAction {
  public:
   explicit Beam(const BeamSettings& settings);

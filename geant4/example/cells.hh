@@ -1,4 +1,4 @@
-// The sensitive detector: the energy of each cell in an event.
+// The sensitive detector, which sums the energy of each cell in an event.
 #pragma once
 
 #include <G4ThreeVector.hh>
@@ -10,7 +10,8 @@
 
 class Cells : public G4VSensitiveDetector {
  public:
-  // `levels` says how far above a cell, in the tree of volumes, are those whose copy numbers are its three indices.
+  // The three indices of a cell are copy numbers of volumes. `levels` says how far above the cell, in the tree of
+  // volumes, these volumes are.
   Cells(const Shape& shape, const std::array<int, 3>& levels);
   void Initialize(G4HCofThisEvent*) override;
   G4bool ProcessHits(G4Step* step, G4TouchableHistory*) override;

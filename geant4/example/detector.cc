@@ -18,7 +18,7 @@
 
 namespace {
 
-// Tungsten, with silicon behind it that is read out.
+// Layers of tungsten with silicon behind. The silicon is read out.
 struct Plates {
   int layers;
   double tungsten, silicon;
@@ -101,7 +101,7 @@ void Detector::ConstructSDandField() {
   G4SDManager::GetSDMpointer()->AddNewDetector(cells);
   SetSensitiveDetector("cell", cells);
   auto* region = G4RegionStore::GetInstance()->GetRegion("calorimeter");
-  std::optional<G4Transform3D> front;  // of rings too: angles count from 0 here, and from -180 degrees in calopipe
+  std::optional<G4Transform3D> front;  // needed for rings: angles count from 0 here, from -180 degrees in calopipe
   if (cylinder_) front = G4Translate3D(0, 0, -depth() / 2) * G4RotateZ3D(pi);
   new calopipe::FastSimulation("calopipe", region, control_, front);
 }

@@ -10,7 +10,7 @@
 
 class G4LogicalVolume;
 
-// Cells of a calorimeter along x and y, or in angle and radius, and layers.
+// The numbers of a calorimeter's cells along x and y, or in angle and radius, and of its layers.
 struct Shape {
   std::array<int, 3> cells;
   std::size_t size() const { return static_cast<std::size_t>(cells[0]) * cells[1] * cells[2]; }
@@ -18,7 +18,7 @@ struct Shape {
 
 class Detector : public G4VUserDetectorConstruction {
  public:
-  // `cells` along each side of the face; the cylinder has rings.
+  // `cells` is the number along each side of the face. The cylinder has rings, and ignores it.
   Detector(bool cylinder, int cells);
   G4VPhysicalVolume* Construct() override;
   void ConstructSDandField() override;

@@ -1,4 +1,4 @@
-// Electrons in one of the samples' calorimeters, from a macro: by Geant4, or by a model of calopipe.
+// Runs a macro: electrons in the calorimeter of one of the samples, by Geant4 or by a model of calopipe.
 #include <G4Event.hh>
 #include <G4EventManager.hh>
 #include <G4FastSimulationPhysics.hh>
@@ -113,7 +113,7 @@ class Events : public G4UserEventAction {
   Shared& shared_;
 };
 
-// Of the master thread, or the only one.
+// The action of the master thread, or of the only thread.
 class Runs : public G4UserRunAction {
  public:
   explicit Runs(Shared& shared) : shared_(shared) {}

@@ -9,8 +9,8 @@ namespace {
 
 constexpr std::size_t together = 20;         // showers in a chunk
 constexpr double unit_mev = 20;              // of the sample: a deposit of 1 is 0.02 GeV
-constexpr double sampling_fraction = .0313;  // of the cylinder: deposits are divided by it,
-constexpr double least_mev = .01515;         // and less is nothing
+constexpr double sampling_fraction = .0313;  // of the cylinder: deposits are divided by it
+constexpr double least_mev = .01515;         // of the cylinder: smaller quotients become 0
 
 hid_t checked(hid_t handle, const std::string& what) {
   if (handle < 0) throw std::runtime_error(what);
@@ -134,7 +134,7 @@ void ShowersFile::add(int number, Shower shower) {
   take();
 }
 
-// Those that come next, in chunks.
+// Takes those that come next from the waiting showers, and writes full chunks.
 void ShowersFile::take() {
   for (auto next = waiting_.find(next_); next != waiting_.end(); next = waiting_.find(next_)) {
     ready_.push_back(std::move(next->second));
@@ -145,7 +145,7 @@ void ShowersFile::take() {
 }
 
 void ShowersFile::end_run() {
-  for (auto& [number, shower] : waiting_) ready_.push_back(std::move(shower));  // after events that were aborted
+  for (auto& [number, shower] : waiting_) ready_.push_back(std::move(shower));  // those after an aborted event
   waiting_.clear();
   next_ = 0;
 }

@@ -14,7 +14,7 @@
 struct Shower {
   double energy_gev = 0, theta = 0, time_ns = 0;
   std::array<double, 3> middle_mm{};
-  std::vector<float> cells;  // energies, as Cells has them, in MeV
+  std::vector<float> cells;  // energies in MeV, in the order of Cells
 };
 
 // Energy and theta, in Geant4's units, of the showers of a file. Throws std::runtime_error in one line.
@@ -23,13 +23,14 @@ std::vector<std::pair<double, double>> labels_of(const std::string& file);
 // Writes FILE.part, which becomes FILE when it is closed.
 class ShowersFile {
  public:
-  // Throws std::runtime_error in one line where it cannot be written.
+  // Throws std::runtime_error in one line if the file cannot be written.
   ShowersFile(std::string file, const Shape& shape, bool cylinder);
   ~ShowersFile();
   ShowersFile(const ShowersFile&) = delete;
   ShowersFile& operator=(const ShowersFile&) = delete;
 
-  // In any order of the numbers, from 0 in each run; written in their order.
+  // Adds the shower `number`; numbers count from 0 in each run. Showers may be added in any order, and are written in
+  // the order of their numbers.
   void add(int number, Shower shower);
   void end_run();
   void close();
@@ -38,7 +39,7 @@ class ShowersFile {
  private:
   struct Column {
     hid_t set;
-    hsize_t width;  // of a shower
+    hsize_t width;  // numbers of a shower
     std::vector<hsize_t> shape;
   };
   void make(const char* name, hid_t type, std::vector<hsize_t> shape);

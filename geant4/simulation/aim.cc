@@ -7,7 +7,7 @@ namespace calopipe {
 namespace {
 
 constexpr int showers_each = 64;
-constexpr double perpendicular = 1e-3;  // slopes below it say nothing of the depth
+constexpr double perpendicular = 1e-3;  // smaller slopes say nothing about the depth
 
 std::vector<double> ends(const Range& range) {
   if (range.low == range.high) return {range.low};
@@ -18,7 +18,7 @@ std::vector<double> ends(const Range& range) {
 
 double aim_mm(const std::shared_ptr<const Model>& model, const std::vector<double>& depth_mm) {
   Sampler sampler(model);
-  std::mt19937 engine(1);  // of its own, so that the showers of the run do not depend on it
+  std::mt19937 engine(1);  // not the run's engine, so the showers of the run do not change
   std::vector<float> noise(static_cast<std::size_t>(model->noise_numbers()));
   std::vector<Deposit> deposits;
   Labels labels;
@@ -31,7 +31,7 @@ double aim_mm(const std::shared_ptr<const Model>& model, const std::vector<doubl
       labels.theta_rad = theta;
       const double slope_x = std::tan(phi), slope_y = 1 / (std::tan(theta) * std::cos(phi));
       if (std::hypot(slope_x, slope_y) < perpendicular) continue;
-      double energy = 0, x = 0, y = 0;  // of the axis in the plane of the front
+      double energy = 0, x = 0, y = 0;  // sums over deposits, moved along the particle's direction to the front
       for (int shower = 0; shower < showers_each; ++shower) {
         for (float& number : noise) number = static_cast<float>(engine() >> 8) * 0x1p-24F;
         sampler.draw(labels, noise.data(), deposits);

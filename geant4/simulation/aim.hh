@@ -8,10 +8,10 @@
 
 namespace calopipe {
 
-// Showers of a training may enter anywhere, as long as their particles cross the middle of the window at one depth: the
-// shower's maximum, often. That depth in mm, from 64 showers at each end of the ranges of the angles: the particle's
-// straight line through it fits their deposits best. `depth_mm` are the depths of the deposits by layer. 0 where all
-// showers are perpendicular, and the depth does not matter.
+// The particles of a training may enter anywhere, but all cross the middle of the window at one depth, often that of
+// the shower's maximum. Returns this depth in mm: the particles' straight lines through the middle at this depth fit
+// the deposits of showers best. The model draws 64 showers at each end of the ranges of the angles. `depth_mm` are the
+// depths of the deposits by layer. Returns 0 if all showers are perpendicular; the depth then does not matter.
 double aim_mm(const std::shared_ptr<const Model>& model, const std::vector<double>& depth_mm);
 
 }  // namespace calopipe

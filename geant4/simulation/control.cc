@@ -46,7 +46,7 @@ FastSimulationControl::State::State() : directory_(std::make_unique<G4UIdirector
     made->SetGuidance(guidance);
     made->SetParameterName(parameter, false);
     made->AvailableForStates(G4State_PreInit, G4State_Idle);
-    made->SetToBeBroadcasted(false);  // what they set is shared
+    made->SetToBeBroadcasted(false);  // the threads share what they set
     commands_.push_back(std::move(made));
     return commands_.back().get();
   };
@@ -180,7 +180,7 @@ G4bool FastSimulationControl::State::Notify(G4ApplicationState requested) {
 void FastSimulationControl::State::begin_run() {
   for (Counts& counts : counts_) counts = Counts();
   if (G4RunManager::GetRunManager()->GetNumberOfEventsToBeProcessed() == 0)
-    return;  // Geant4 initialises its threads so
+    return;  // Geant4 runs so to initialise its threads
   const char* place = "calopipe::FastSimulation";
   if (active_ && !fault_.empty()) G4Exception(place, "calopipe001", FatalErrorInArgument, fault_.c_str());
   if (model() && particles_.empty()) {

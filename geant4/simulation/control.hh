@@ -24,13 +24,13 @@ namespace calopipe {
 // Why a particle that enters the region is left to Geant4.
 enum class Reason { kind, threshold, energy, side, angle, edge, count };
 
-// Of one thread, in one run. Energies are in Geant4's units.
+// The counts of one thread in one run. Energies are in Geant4's units.
 struct Counts {
   long showers = 0;
   double energy = 0;     // of the particles that became showers
   double deposited = 0;  // by showers, in sensitive detectors
   double lost = 0;       // by showers, where there is no sensitive detector
-  double seconds = 0;    // of the processor
+  double seconds = 0;    // of processor time
   std::array<long, static_cast<std::size_t>(Reason::count)> left{};
 };
 
@@ -43,7 +43,7 @@ class FastSimulationControl::State : public G4UImessenger, public G4VStateDepend
   G4String GetCurrentValue(G4UIcommand* command) override;
   G4bool Notify(G4ApplicationState requested) override;
 
-  // None: all particles are left to Geant4. It changes between runs only.
+  // Null: all particles are left to Geant4. The model changes only between runs.
   const std::shared_ptr<const Model>& model() const { return active_ ? model_ : none_; }
   bool simulates(int pdg) const { return particles_.count(pdg) > 0; }
   double minimum_energy() const { return minimum_energy_; }
@@ -51,8 +51,8 @@ class FastSimulationControl::State : public G4UImessenger, public G4VStateDepend
   int verbose() const { return verbose_; }
 
   Counts* new_counts();  // for one thread
-  // The depth in mm at which the particles of the training were aimed at the window's middle, see aim.hh. It is
-  // computed once for a model, of its layers' `depth_mm`.
+  // The depth in mm at which the particles of the training crossed the window's middle, see aim.hh. It is computed once
+  // for a model, from the `depth_mm` of its layers.
   double aim_mm(const std::vector<double>& depth_mm);
 
  private:

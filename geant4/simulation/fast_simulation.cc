@@ -23,7 +23,7 @@ namespace calopipe {
 namespace {
 
 constexpr double on_the_front = 1e-6 * mm;
-constexpr float below_one = 0x1.fffffep-1F;  // a number near 1 would become 1 as it is rounded
+constexpr float below_one = 0x1.fffffep-1F;  // float32 may round a double below 1 to 1
 
 double processor_seconds() {
   timespec now{};
@@ -31,7 +31,7 @@ double processor_seconds() {
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
 }
 
-// `value` moved into the range, if it lies outside by no more than `tolerance`.
+// `value` moved into the range; nothing if `value` lies outside by more than `tolerance`.
 std::optional<double> within(const Range& range, double value, double tolerance) {
   if (value < range.low - tolerance || value > range.high + tolerance) return std::nullopt;
   return std::clamp(value, range.low, range.high);
@@ -39,7 +39,7 @@ std::optional<double> within(const Range& range, double value, double tolerance)
 
 }  // namespace
 
-// What a thread has of its own.
+// The part of the simulation that each thread has for itself.
 class FastSimulation::Thread {
  public:
   Thread(FastSimulationControl::State& control, const std::optional<G4Transform3D>& front)
@@ -53,7 +53,7 @@ class FastSimulation::Thread {
     ++counts_.left[static_cast<std::size_t>(reason)];
     return false;
   }
-  void follow();  // the model of the control
+  void follow();  // takes the model of the control
   const Window& window_of(const G4FastTrack& track);
 
   FastSimulationControl::State& control_;
@@ -118,7 +118,7 @@ bool FastSimulation::Thread::trigger(const G4FastTrack& track) {
   if (!begins && particle.GetStep()->GetPreStepPoint()->GetStepStatus() != fGeomBoundary) return false;
   const G4ThreeVector& local = track.GetPrimaryTrackLocalPosition();
   const bool enters = track.GetEnvelopeSolid()->Inside(local) == kSurface;
-  if (!enters && !(begins && particle.GetParentID() == 0)) return false;  // it is one of the shower's own particles
+  if (!enters && !(begins && particle.GetParentID() == 0)) return false;  // a particle of a Geant4 shower
 
   if (!control_.simulates(particle.GetDefinition()->GetPDGEncoding())) return leave(Reason::kind);
   const double energy = particle.GetKineticEnergy();

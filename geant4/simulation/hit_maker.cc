@@ -38,7 +38,7 @@ bool HitMaker::make(const G4ThreeVector& position, double energy, double flight)
     fast->Hit(&hit, track_, &touchable_);
     return true;
   }
-  step_.SetTrack(const_cast<G4Track*>(&particle));  // as G4Step wants it; sensitive detectors read it
+  step_.SetTrack(const_cast<G4Track*>(&particle));  // G4Step takes no const; sensitive detectors only read
   step_.SetTotalEnergyDeposit(energy);
   for (G4StepPoint* point : {step_.GetPreStepPoint(), step_.GetPostStepPoint()}) {
     point->SetPosition(global);

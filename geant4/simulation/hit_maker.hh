@@ -10,17 +10,19 @@ class G4FastTrack;
 
 namespace calopipe {
 
-// As G4FastSimHitMaker, but for three things. That one looks for its first deposit at the particle, not at the deposit,
-// so that the first shower of each thread differs with the number of threads. It gives a plain sensitive detector the
-// position in the envelope's frame as if it were global. And it has no time but the particle's.
+// Does what G4FastSimHitMaker does, but differs in three things. G4FastSimHitMaker
+// - looks for its first deposit at the particle, not at the deposit; so the first shower of each thread differs with
+//   the number of threads;
+// - gives a plain sensitive detector the position in the envelope's frame, as if this were the global position;
+// - has no time but the particle's.
 class HitMaker {
  public:
   HitMaker();
 
-  // Of a new shower, before its first deposit.
+  // Begins a shower. Call this before the shower's first deposit.
   void begin(const G4FastTrack& track);
-  // Gives `energy` at `position`, in the envelope's frame, to the sensitive detector there, `flight` after the particle
-  // entered. Says whether there is one.
+  // Gives `energy` to the sensitive detector at `position`, in the envelope's frame. The time is `flight` after the
+  // particle entered. Returns whether there is a sensitive detector.
   bool make(const G4ThreeVector& position, double energy, double flight);
 
  private:
@@ -28,7 +30,7 @@ class HitMaker {
   G4TouchableHandle touchable_;
   G4Step step_;
   const G4FastTrack* track_ = nullptr;
-  bool near_ = false;  // whether the last place is of this shower
+  bool near_ = false;  // whether the navigator's last place is of this shower
 };
 
 }  // namespace calopipe

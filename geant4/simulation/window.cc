@@ -17,11 +17,11 @@ namespace {
 constexpr double tolerance = 1e-6;      // of lengths, relative
 constexpr int most_cells = 1000;        // in a period of the pattern
 constexpr double margin_cells = 2;      // between the particle's line and the sides of the volume
-constexpr double tolerated_shift = .1;  // of a cell, by an angle outside the range
+constexpr double tolerated_shift = .1;  // in cells, by an angle outside the range
 
 bool whole(double number) { return std::abs(number - std::round(number)) < tolerance; }
 
-// The least length that holds whole numbers of the cells of all layers along one axis.
+// The least length along one axis that holds a whole number of the cells of each layer.
 double period_of(const std::vector<Layer>& layers, std::size_t axis) {
   const double first = layers.front().size_mm[axis];
   for (int cells = 1; cells <= most_cells; ++cells) {

@@ -16,12 +16,13 @@ class G4LogicalVolume;
 
 namespace calopipe {
 
-// The window may stand wherever the pattern of cells repeats: whole periods from the middle of the front face. In rings
-// it stands anywhere. Lengths are in Geant4's unit, mm; places are in the model's frame but for the window.
+// The window may stand wherever the pattern of cells repeats: whole periods from the middle of the front face. A window
+// of rings may stand anywhere. Lengths are in Geant4's unit, mm. Places are in the frame of the front, which does not
+// move with the window.
 class Window {
  public:
-  // Of `volume`, whose frame is that of `to_global`. Ends the program by G4Exception where a layer of the model has no
-  // sensitive detector on the axis of its window.
+  // A window in `volume`; `to_global` takes the volume's frame to the global frame. G4Exception ends the program if a
+  // layer of the model has no sensitive detector on the window's axis.
   Window(std::shared_ptr<const Model> model, const G4LogicalVolume& volume, const G4AffineTransform& to_global,
          const std::optional<G4Transform3D>& front);
 
@@ -30,16 +31,16 @@ class Window {
     return from_volume_ * HepGeom::Vector3D<double>(vector);
   }
   double depth() const { return depth_; }
-  // The middle of each layer's sensitive material on the axis, from the front.
+  // The depth, from the front, of the middle of each layer's sensitive material on the window's axis.
   const std::vector<double>& sensitive_depths() const { return sensitive_; }
   // An angle that moves the end of a shower by a tenth of a cell.
   double tolerance_rad() const;
 
-  // Where the window stands whose middle cell holds `point`.
+  // Where the window has to stand so that its middle cell holds `point`.
   std::array<double, 2> stand(const G4ThreeVector& point) const;
-  // Whether the straight line at `point` along `direction` keeps two cells away from the volume's sides.
+  // Whether the straight line through `point` along `direction` keeps two cells away from the volume's sides.
   bool holds(const G4ThreeVector& point, const G4ThreeVector& direction) const;
-  // The middle of a deposit's cell, in the frame of the volume.
+  // The middle of a deposit's cell, in the frame of the volume. In a layer of one angle: a random angle on the ring.
   G4ThreeVector cell(const Deposit& deposit, const std::array<double, 2>& stand) const;
 
  private:

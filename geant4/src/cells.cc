@@ -8,7 +8,7 @@ namespace calopipe {
 
 namespace {
 
-// The shares of either layer before that the cell at the same place holds: kSharesBefore numbers.
+// For each of the two layers before, the share of its energy in the cell at the same place: kSharesBefore numbers.
 void shares_before(const LayerFrame& frame, const Images& images, int place, float* out) {
   const int* middle = frame.around(place) + kAround + kAround / 2;
   for (const Image* image : {&images.one, &images.two}) {
@@ -17,7 +17,8 @@ void shares_before(const LayerFrame& frame, const Images& images, int place, flo
   }
 }
 
-// The deposits around the cell: kAround numbers of each layer before, and of this one's even cells if `own`.
+// The deposits around the cell, scaled: kAround numbers for each of the two layers before and, if `own`, for the even
+// cells of this layer.
 void deposits_around(const LayerFrame& frame, const Images& images, int place, bool own, float* out) {
   const int* around = frame.around(place);
   const auto take = [&](const Numbers& image, int part) {
@@ -52,7 +53,7 @@ void known_of_met(const LayerFrame& frame, const Images& images, float* out) {
     for (int k = 0; k < kAround; ++k) {
       energy[size(k)] = std::exp(image->scaled[size(around[k])]) - 1.0f;
       whole += energy[size(k)];
-      if (k % 2 == 0) even += energy[size(k)];  // steps of the two indices, in turn
+      if (k % 2 == 0) even += energy[size(k)];  // cells of the middle cell's colour
     }
     const float least = kSure * whole + kNone;
     for (const float part : {even, energy[kAround / 2]}) {
@@ -76,7 +77,7 @@ void Cells::evaluate(const LayerFrame& frame, const CellDensity& density, const 
   which_.resize(inputs);
   for (std::size_t block = 0; block < blocks; ++block) {
     used_.assign(inputs, 0.0f);
-    for (std::size_t r = 0; r < kRows; ++r) {  // the last block repeats its last cell
+    for (std::size_t r = 0; r < kRows; ++r) {  // the last cell fills up the last block
       const std::size_t cell = std::min(block * kRows + r, places.size() - 1);
       const int place = places[cell];
       float* own = values_.data() + r * inputs;

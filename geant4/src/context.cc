@@ -12,8 +12,8 @@ constexpr float kTiny = 1e-3f;
 constexpr std::array<Sum, kBudgets> kBudgetSums = {kCells, kHits, kBeyondHalf, kBeyondMost, kXX, kYY};
 constexpr Budgets kFloors = {3.0f, 2.0f, kHit, kHit, 10 * kHit, 10 * kHit};
 
-// A moment about the axis, and that times the depth: which sums, what counts of the rest, the layer's cells for each
-// `cell_mm`, and what the whole shower has of both.
+// A moment about the axis, and the same moment times the depth: their sums; the rest of the energy, by the weights of
+// the moment; the layer's cells in one `cell_mm`; and both moments of the whole shower.
 struct Moment {
   Sum sum, deep;
   const Rest& rest;

@@ -5,9 +5,9 @@
 
 namespace calopipe {
 
-// `labels` x `table`, which has so many columns.
+// The product of `labels` (terms) and `table` (terms, columns).
 Numbers product(const Numbers& labels, const Numbers& table, std::size_t columns);
-// The terms of labels that scales are polynomials of.
+// The terms of the labels that the scales follow from.
 Numbers scale_terms(const Numbers& terms);
 
 // The totals' means and scales at the labels of a shower, their correlations and quantiles.
@@ -15,9 +15,11 @@ class Copula {
  public:
   Copula(const Model::Contents& model, const Asked& asked);
 
-  // One total, from the normal numbers up to its own; of the last ones without what follows from its terms.
+  // One total, from the normal numbers up to its own. For the last kLast totals, the part from `budget_terms` is
+  // missing.
   float total(const Numbers& normal, std::size_t which) const;
-  // `budget_terms`, what the means of budgets and moments are linear in beside the labels, may be none.
+  // All totals. `budget_terms` are the terms, other than labels, in which the means of budgets and moments are linear.
+  // They may be empty.
   Numbers totals(const Numbers& normal, const Numbers& budget_terms) const;
   // How many scales a total is from its mean.
   float standardised(const Numbers& totals, std::size_t which) const {
@@ -27,7 +29,7 @@ class Copula {
  private:
   const Constants& of_;
   Numbers mean_, scale_;
-  std::array<float, kEnergies> weights_;  // of the energies at which there are quantiles
+  std::array<float, kEnergies> weights_;  // of the energies that have quantiles, at the shower's energy
 };
 
 }  // namespace calopipe

@@ -1,4 +1,4 @@
-// The axis of a shower, and a layer as it is seen from there: `frame` and `cells` of the model in Python.
+// The axis of a shower, and the cells of a layer about this axis: `frame` and `cells` of the model in Python.
 #pragma once
 
 #include <algorithm>
@@ -37,9 +37,9 @@ struct Drawn {
   Numbers value;
 };
 
-// Where the axis of this offset meets the layers, in cells.
+// Where the axis with this `offset` (kOffsets numbers) meets the layers, in units of `cell_mm`.
 std::vector<std::array<float, 2>> axis_of(const Model::Contents& model, const Asked& asked, const float* offset);
-// Where in its cell the axis meets a layer; in rings where in the calorimeter.
+// Where in its cell the axis meets a layer, from -1/2 to 1/2. In rings: where in the calorimeter, cut at 2.
 std::array<float, 2> within(const Mesh& mesh, const std::array<float, 2>& axis, int layer);
 inline float clip(float value, float most) { return std::clamp(value, -most, most); }
 
@@ -47,18 +47,19 @@ inline float clip(float value, float most) { return std::clamp(value, -most, mos
 struct LayerFrame {
   LayerFrame(const Model::Contents& model, const Plan& plan, int layer);
 
-  Distance distance(int place) const;  // in cells
+  Distance distance(int place) const;  // in units of `cell_mm`
   Distance seen(int place) const;      // as the densities see it: `Mesh.seen` in Python
-  // A number of a `table` (layers, knots) at this radius.
+  // The number of a `table` (layers, knots) for this layer at this radius.
   float prior(const Numbers& table, float radius) const;
-  // What its place says of a cell: kPlaceNumbers, and which ring.
+  // Writes a cell's place as inputs of the densities: kPlaceNumbers and, in rings, which sector and ring it is of.
   void place_numbers(int place, const Distance& distance, float* out) const;
-  // The places of those around a cell: kAround in this layer, in the one before, and in the one before that.
+  // The places of the cells around a cell: kAround in this layer, in the layer before, and in the layer before that.
   const int* around(int place) const {
     return mesh.around.data() + (mesh.kind[size(layer)] * mesh.places + place) * 3 * kAround;
   }
   Sums sums(const Drawn& drawn) const;
-  // How many cells of a colour the layer has.
+  // How many cells of a colour the layer has. Even cells, colour 0, have the colour of the cell that the axis meets, as
+  // on a chessboard. Odd cells, colour 1, have the other.
   float most(int colour) const { return mesh.of_parity[size(2 * layer + ((met[0] + met[1] + colour) & 1))]; }
 
   const Mesh& mesh;
@@ -66,8 +67,8 @@ struct LayerFrame {
   const int layer;
   const LayerPlan& plan;
   const float slope;
-  std::array<int, 2> met;  // the indices of the cell that the axis meets, which may be outside
-  int met_place;           // it, or the nearest one inside
+  std::array<int, 2> met;  // the indices of the cell that the axis meets; it may be outside the calorimeter
+  int met_place;           // the place of this cell, or of the nearest cell inside
 };
 
 }  // namespace calopipe

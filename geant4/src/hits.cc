@@ -8,7 +8,7 @@
 namespace calopipe {
 namespace {
 
-constexpr float kPromiseBlur = 0.3f;  // of the logarithm of what is promised to a hit alone
+constexpr float kPromiseBlur = 0.3f;  // of the log of the energy that is promised to a single hit
 
 }  // namespace
 
@@ -39,7 +39,7 @@ float Hits::draw(int colour, const LayerFrame& frame, const Cells& cells, const 
   return held;
 }
 
-// The scores of the hits' deposits, before it is known what the deposits sum to.
+// Draws the scores of the hits' deposits, before the deposits are made to sum to the energy.
 void Hits::scores(const CellDensity& density, const LayerFrame& frame, const Cells& cells, const HashedNumbers& numbers,
                   Numbers& into) {
   const Dense& deposit = density.deposit;
@@ -49,7 +49,7 @@ void Hits::scores(const CellDensity& density, const LayerFrame& frame, const Cel
   outputs_.resize(kRows * wide);
   into.clear();
   for (std::size_t first = 0; first < hits_.size(); first += kRows) {
-    const std::size_t rows = std::min<std::size_t>(kRows, hits_.size() - first);  // others are of hits before
+    const std::size_t rows = std::min<std::size_t>(kRows, hits_.size() - first);  // the rows after these are not read
     for (std::size_t r = 0; r < rows; ++r)
       std::copy_n(cells.features_of(hits_[first + r]), inputs, features_.data() + r * inputs);
     affine_of_rows(deposit, features_.data(), outputs_.data());

@@ -8,7 +8,8 @@
 
 namespace calopipe {
 
-// What the cells of a colour are promised together: so much energy, in so many hits, chosen from this `start` on.
+// What the cells of a colour share: the `energy` that is promised to them, the `number` of their hits, and the `start`
+// of HitSampling.
 struct Shared {
   float energy, number, start;
 };
@@ -17,7 +18,7 @@ class Hits {
  public:
   explicit Hits(const Model::Contents& model) : model_(model) {}
 
-  // Deposits of some of the `cells`, which sum to the energy but for a hit alone. Gives their sum.
+  // Draws deposits in some of the `cells`. They sum to the promised energy, except for a single hit. Returns their sum.
   float draw(int colour, const LayerFrame& frame, const Cells& cells, const Proposals& proposals,
              const HashedNumbers& numbers, const Shared& shared, Drawn& into);
 

@@ -7,7 +7,7 @@
 namespace calopipe {
 namespace {
 
-constexpr int kDeepest = 64;  // documents within each other
+constexpr int kDeepest = 64;  // levels of nesting
 
 class Parser {
  public:
@@ -80,7 +80,7 @@ class Parser {
     found.number = word == "true";
     if (found.kind == Json::Kind::kBool) return;
     std::istringstream digits(word);
-    digits.imbue(std::locale::classic());  // whatever the program's own is
+    digits.imbue(std::locale::classic());  // not the program's own locale
     if (!(digits >> found.number) || digits.peek() != std::char_traits<char>::eof()) fail();
   }
 
@@ -104,7 +104,7 @@ class Parser {
     return found;
   }
 
-  // The character of a \uXXXX, whose X are the four characters that follow.
+  // The character that \uXXXX stands for; the four characters that follow are the X.
   std::string utf8() {
     if (at_ + 4 >= text_.size()) fail();
     const auto code = std::strtoul(std::string(text_.substr(at_ + 1, 4)).c_str(), nullptr, 16);

@@ -11,10 +11,10 @@ namespace calopipe {
 struct Json {
   enum class Kind { kNull, kBool, kNumber, kString, kArray, kObject };
 
-  // Throws std::runtime_error where `text` is no document.
+  // Throws std::runtime_error if `text` is no JSON document.
   static Json parse(std::string_view text);
 
-  // What an array or an object holds. Throws std::runtime_error where it holds no such thing.
+  // A member of an object, or an element of an array. Throws std::runtime_error if there is none.
   const Json& operator[](const std::string& name) const;
   const Json& operator[](std::size_t index) const;
   bool has(const std::string& name) const { return members.count(name) > 0; }
@@ -23,7 +23,7 @@ struct Json {
   const std::vector<Json>& as_array() const;
 
   Kind kind = Kind::kNull;
-  double number = 0;  // also of true and false
+  double number = 0;  // 1 for true, 0 for false
   std::string string;
   std::vector<Json> elements;
   std::map<std::string, Json> members;

@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-// On x86 with GCC or Clang each function is compiled for three kinds of processors, and the best one is taken when the
-// program runs. All helpers are inlined into it, so that none of them is compiled for a processor that is not there.
+// On x86 with GCC or Clang, each function is compiled for three kinds of processors. The program takes the best version
+// when it runs. All helper functions are inlined, so that none is compiled for another processor than its caller.
 #define CALOPIPE_INLINE inline __attribute__((always_inline))
 
 namespace calopipe {
@@ -44,12 +44,12 @@ CALOPIPE_INLINE void store(float* into, const Vector& from) {
   __builtin_memcpy(into, &from, sizeof(Vector));
 }
 
-// exp(-x), written to `found`, by 2^n and the Taylor series of what is left, at most ln(2) / 2.
+// Writes exp(-x) to `found`: 2^n times exp(r), where the Taylor series gives exp(r), and |r| is at most ln(2) / 2.
 template <int lanes>
 CALOPIPE_INLINE void exp_of_minus(const typename Lanes<lanes>::Float& x, typename Lanes<lanes>::Float& found) {
   using Vector = typename Lanes<lanes>::Float;
   using Int = typename Lanes<lanes>::Int;
-  constexpr float kMost = 87.0f, kRounder = 12582912.0f;  // 1.5 x 2^23: adding it rounds
+  constexpr float kMost = 87.0f, kRounder = 12582912.0f;  // 1.5 x 2^23: adding this rounds
   Vector y = -x;
   y = y > kMost ? Vector{} + kMost : y;
   y = y < -kMost ? Vector{} - kMost : y;
@@ -63,7 +63,7 @@ CALOPIPE_INLINE void exp_of_minus(const typename Lanes<lanes>::Float& x, typenam
   series = series * r + 0.5f;
   series = series * r + 1.0f;
   series = series * r + 1.0f;
-  found = (Vector)((Int)series + ((Int)rounded << 23));  // the same bits
+  found = (Vector)((Int)series + ((Int)rounded << 23));  // adds n to the exponents; casts keep bits
 }
 
 template <int lanes>
@@ -78,8 +78,9 @@ CALOPIPE_INLINE void silu_here(float* into, const float* values, int count, bool
   }
 }
 
-// out (rows, wide) = begin (wide) + value(k, r) x kernel row k, over all k < count or those in `which`, for `columns`
-// vectors from column `from` on. The value is at values[r * step + k].
+// out (rows, wide) = begin (wide) + the sum over k of value(r, k) x row k of the kernel, for `columns` vectors from
+// column `from` on. k takes the `count` values in `which` or, without it, all k < count. value(r, k) is
+// values[r * step + k].
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int count, const float* values, int step,
                           const float* begin, float* out, int from) {
@@ -101,8 +102,8 @@ CALOPIPE_INLINE void tile(const float* kernel, int wide, const int* which, int c
     for (int c = 0; c < columns; ++c) store(out + r * wide + from + c * lanes, sum[r][c]);
 }
 
-// The same for all columns from `from` on. A sum waits for the one before it: as many as there are registers for are
-// taken at a time, and of what is left half as many.
+// The same for all columns from `from` on. An addition to a sum waits for the addition before it. So as many sums are
+// computed together as there are registers for, then half as many of those that are left, and so on.
 template <int lanes, int rows, int columns>
 CALOPIPE_INLINE void product(const float* kernel, int wide, const int* which, int count, const float* values, int step,
                              const float* begin, float* out, int from = 0) {

@@ -75,7 +75,7 @@ Shared LayerDrawing::shared(int colour, const LayerFrame& frame, const Numbers& 
   return {energy, std::min(count, std::max(std::floor(energy / model_.constants.least), 1.0f)), drawn[2]};
 }
 
-// Draws the deposits of a colour, which is promised the `energy`, and gives their sum.
+// Draws the deposits of a colour to which `energy` is promised. Returns their sum.
 float LayerDrawing::deposits(int colour, const LayerFrame& frame, Numbers& contexts, float energy,
                              const HashedNumbers& numbers) {
   const Shared shared_of = shared(colour, frame, contexts, energy, numbers);
@@ -86,7 +86,8 @@ float LayerDrawing::deposits(int colour, const LayerFrame& frame, Numbers& conte
   return hits_.draw(colour, frame, cells_, proposals_, numbers, shared_of, colour_);
 }
 
-// The deposits of both colours scaled to what is held; the layer's energy is on the axis where no cell was hit.
+// Scales the deposits of both colours to sum to `held`. If no cell was hit, the cell that the axis meets gets the
+// layer's energy.
 void LayerDrawing::fill(const LayerFrame& frame, float held) {
   scale(model_.constants, held, all_.value);
   float got = 0;

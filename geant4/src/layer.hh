@@ -1,4 +1,4 @@
-// One layer of a shower drawn after the other: `LayerDrawing` of the model in Python.
+// Draws the layers of a shower, one after the other: `LayerDrawing` of the model in Python.
 #pragma once
 
 #include "context.hh"
@@ -12,7 +12,7 @@ class LayerDrawing {
 
   // Begins a shower.
   void begin();
-  // The deposits of the next layer, the first being 0, of which some may be of no energy.
+  // Draws the deposits of the next layer; layers count from 0. Some deposits may hold no energy.
   const Drawn& draw(int layer, const Plan& plan, const HashedNumbers& numbers);
 
  private:

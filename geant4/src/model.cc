@@ -36,7 +36,7 @@ std::unique_ptr<const Model::Contents> read(const std::string& path) {
   return found;
 }
 
-// As `training.models.showers.allowed` says.
+// How far a label may lie outside, as a part of its range: see `training.models.showers.allowed`.
 constexpr double kBeyond = 1e-3;
 
 bool between(double value, float low, float high) {

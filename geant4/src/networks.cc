@@ -6,7 +6,7 @@
 namespace calopipe {
 
 float draw_mixture(const float* outputs, int components, float choice, float noise) {
-  std::array<float, kLane> passed;  // of the weights: the sums up to each
+  std::array<float, kLane> passed;  // sums of the weights up to each component
   const float most = *std::max_element(outputs, outputs + components);
   float sum = 0;
   for (int k = 0; k < components; ++k) passed[static_cast<std::size_t>(k)] = sum += std::exp(outputs[k] - most);

@@ -1,4 +1,4 @@
-// Where the axis is in its cells: `totals` of the model in Python.
+// Where in its cells the axis is: `totals` of the model in Python.
 #pragma once
 
 #include "copula.hh"
@@ -9,10 +9,10 @@ class Offsets {
  public:
   Offsets(const Model::Contents& model, const Asked& asked, const Copula& copula);
 
-  // Where in their cells the axes meet the layers: sums (4, groups) of waves with the period of a cell.
+  // Where in their cells the axis meets the layers: sums (4, groups) of waves with the period of a cell.
   Numbers phases(const Numbers& values, const Numbers& energy) const;
-  // Takes the known noise from the offsets among the totals `values`, which densities draw: of the place first, then of
-  // the slope. `uniform` are 3 kOffsets numbers.
+  // Takes the noise away from the offsets among the totals `values`: first from the place, then from the slope.
+  // Densities draw this noise by `uniform`, 3 kOffsets numbers.
   void sharpen(Numbers& values, const Numbers& energy, const float* uniform);
 
  private:

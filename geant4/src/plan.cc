@@ -9,7 +9,7 @@
 namespace calopipe {
 namespace {
 
-// BUDGETS that each layer is expected to take.
+// What each layer is expected to take of the BUDGETS.
 std::vector<Budgets> expected_layers(const Model::Contents& model, const Asked& asked, const Numbers& energy) {
   const std::size_t layers = energy.size(), numbers = 8 + asked.terms.size() - kMeanTerms;
   float whole = 0;
@@ -85,7 +85,7 @@ Plan drawn_plan(const Model::Contents& model, const Asked& asked, const float* n
   }
   for (std::size_t k = 0; k < kMoments; ++k) found.moments[k] = visible * offset[kOffsets + kBudgets + k];
   found.layers.resize(layers);
-  std::array<std::array<float, 3>, 3> sums{};  // by each weight: energies, and those times the depth and its square
+  std::array<std::array<float, 3>, 3> sums{};  // by each weight: energy, energy x depth, energy x depth^2
   Budgets expected{};
   for (std::size_t layer = layers; layer-- > 0;) {
     LayerPlan& of = found.layers[layer];

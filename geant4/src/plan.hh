@@ -11,22 +11,22 @@ namespace calopipe {
 using Budgets = std::array<float, kBudgets>;
 inline bool counted(int budget) { return budget < 2; }
 
-// The labels of a shower as it is drawn: reflected, and their polynomials.
+// The labels of a shower as it is drawn, after reflections, and polynomials of these labels.
 struct Asked {
   float energy_gev, theta, phi;
   Numbers terms, inputs;
   float slope_y, slope_x;  // of the particle, cells a layer
 };
 
-// The energy of a layer and those after it, counted by a weight of each: how much, and the mean and variance of its
-// depth.
+// The energy of a layer and of all layers after it, where each layer counts by a weight: this layer's weight, the
+// weighted energy, and the mean and variance of its depth.
 struct Rest {
   float weight, energy, mean, variance;
 };
 
 struct LayerPlan {
-  float energy, energy_before, depth, cells;  // so many are expected to be hit
-  std::array<Rest, 3> rest;                   // by each of its weights: 1, and those for the axis in x and in y
+  float energy, energy_before, depth, cells;  // `cells`: how many are expected to be hit
+  std::array<Rest, 3> rest;                   // by three weights: 1, and those of the axis in x and in y
   Budgets expected;
   std::array<float, 2> axis;
   Numbers inputs;

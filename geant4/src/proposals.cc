@@ -48,7 +48,7 @@ void Proposals::propose(const LayerFrame& frame, const HashedNumbers& numbers) {
   // the core is full where there are more places than it has room for
   const bool full = mesh_.lattice_places() > of_.core_most;
   least_ = full ? kRoom * rate[std::max(core[of_.core_most - 1], 0)] : 0.0f;
-  // the likeliest first, -1 after the last
+  // `core` has the likeliest place first, and -1 after the last
   for (int k = 0; k < of_.core_most && core[k] >= 0 && in_core(rate[core[k]]); ++k) mark(core[k]);
   const float often = std::max(busy_ * total / kDraws, 1e-9f);
   const int* table = of_.far_table.data() + frame.layer * of_.entries;
@@ -88,7 +88,7 @@ float Proposals::chance(const LayerFrame& frame, int place) const {
   const float rate = of_.rate[size(frame.layer * mesh_.lattice_places() + at)];
   if (in_core(rate)) return 1;
   double missed = 1 - static_cast<double>(std::min(busy_ * rate / kDraws, 0.5f));
-  static_assert((kDraws & (kDraws - 1)) == 0);  // so that squares come to all of them
+  static_assert((kDraws & (kDraws - 1)) == 0);  // repeated squares then give the power kDraws
   for (int draws = 1; draws < kDraws; draws *= 2) missed *= missed;
   return static_cast<float>(1 - missed);
 }

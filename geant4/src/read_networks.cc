@@ -34,7 +34,7 @@ std::array<Dense, 3> perceptron(const TensorFile& file, const std::string& name,
   return {first, second, last};
 }
 
-// The numbers of the last layer of a network: those of `cases`, and three for each part of a mixture.
+// How many outputs the last layer of a network has: one for each of `cases`, and three for each component of a mixture.
 int mixture_numbers(const TensorFile& file, const std::string& name, std::size_t cases = 0) {
   const auto shape = file.shape(name);
   const std::size_t numbers = shape.empty() || shape.back() < cases ? 0 : shape.back() - cases;

@@ -7,7 +7,7 @@
 namespace calopipe {
 namespace {
 
-constexpr float kLastBelow1 = 1 - 0x1p-24f;  // doubles below 1 may have been rounded up to it
+constexpr float kLastBelow1 = 1 - 0x1p-24f;  // a double below 1 may have been rounded to 1
 
 std::string described(const Labels& labels) {
   return std::to_string(labels.energy_gev) + " GeV, theta " + std::to_string(labels.theta_rad) + " rad, phi " +

@@ -13,15 +13,15 @@ namespace {
 constexpr int kNewtonSteps = 4, kShiftSteps = 3;
 constexpr float kMostShift = 2.0f, kMostStep = 1.5f, kMostApart = 3.0f;
 constexpr float kRarest = 1e-30f, kSurest = 1 - 0x1p-24f;
-constexpr float kFar = 60.0f;  // whose exponential is neither 0 nor infinite
+constexpr float kFar = 60.0f;  // logarithms are cut here: exp is then neither 0 nor infinite
 
-// The chance whose odds are `factor` times those of the chance.
+// The chance whose odds are `factor` times the odds of `chance`.
 float changed(float chance, float factor) {
   const float hit = chance * factor;
   return hit / (hit + (1 - chance));
 }
 
-// By what the odds of all chances have to be multiplied, so that they sum to `number`.
+// The factor by which all odds have to be multiplied, so that the chances sum to `number`.
 float factor_of_odds(const Numbers& chance, float number) {
   float found = 1;
   for (int step = 0; step < kNewtonSteps; ++step) {
@@ -36,10 +36,10 @@ float factor_of_odds(const Numbers& chance, float number) {
   return found;
 }
 
-// The logarithm of the energy that has a score in a layer's `spectrum`, and how it rises with the score.
+// The logarithm of the energy that has a `score` in a layer's `spectrum`, and the rise of the logarithm with the score.
 std::pair<float, float> log_energy(const float* spectrum, float score) {
   const float place = (score + kScoreReach) / kScoreStep;
-  const float left = place > 0 ? std::min(std::floor(place), kScores - 2.0f) : 0.0f;  // of no number too
+  const float left = place > 0 ? std::min(std::floor(place), kScores - 2.0f) : 0.0f;  // 0 for NaN too
   const float* at = spectrum + static_cast<int>(left);
   const float rise = at[1] - at[0];
   return {at[0] + (place - left) * rise, rise / kScoreStep};

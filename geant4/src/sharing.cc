@@ -8,7 +8,7 @@
 namespace calopipe {
 namespace {
 
-constexpr float kBetweenReach = 9.0f;  // the greatest logit of other shares than nothing and all
+constexpr float kBetweenReach = 9.0f;  // the greatest logit of shares other than 0 and 1
 constexpr float kHalfStep = 0x1p-25f, kLeastExpected = 0.3f, kFar = 60.0f;
 
 }  // namespace
@@ -26,7 +26,7 @@ float drawn_share(Numbers& outputs, int components, const float* numbers) {
 float share_of(float logit) { return std::abs(logit) < kReach ? sigmoid(logit) : static_cast<float>(logit > 0); }
 
 float drawn_count(float expected, float most, const Numbers& outputs, int components, const float* numbers) {
-  const float place = std::min(numbers[1] + kHalfStep, 1 - 0x1p-24f);  // which float32 would round to 1
+  const float place = std::min(numbers[1] + kHalfStep, 1 - 0x1p-24f);  // float32 may round the sum to 1
   const float logistic = std::log(place) - std::log(1 - place);
   const float usual = std::max(std::min(expected, most) - 0.5f, kLeastExpected);
   const float logit = draw_mixture(outputs.data(), components, numbers[0], logistic) +

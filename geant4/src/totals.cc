@@ -9,7 +9,7 @@
 namespace calopipe {
 namespace {
 
-// Where among the layers the energy is, by the `share` that each holds: mean, width, and what groups of layers hold.
+// Where along the layers the energy is, from the `share` of each layer: mean, width, and what groups of layers hold.
 Numbers shape(const Numbers& share) {
   const std::size_t layers = share.size();
   const auto at = [&](std::size_t layer) { return static_cast<float>(layer) / static_cast<float>(layers); };
@@ -39,7 +39,7 @@ class NormalTotals {
         layers_(model.mesh.layers),
         totals_(model.totals()) {}
 
-  // Which layers hold energy: 1 or 0 of each.
+  // Which layers hold energy: 1 or 0 for each.
   Numbers presence(const float* choice) {
     Numbers drawn(static_cast<std::size_t>(layers_));
     inputs_.assign(drawn.size(), 0.0f);
@@ -86,7 +86,7 @@ class NormalTotals {
   }
 
  private:
-  // What a layer's total is told: `share` of the visible energy that the layers before hold.
+  // The inputs of the total of layer `k`; `share` is what each layer before holds of the visible energy.
   void give_chain(const Numbers& drawn, const Numbers& there, const Numbers& share, int k) {
     inputs_.clear();
     const auto at = [&](int place) { return static_cast<std::size_t>(place); };
@@ -123,7 +123,8 @@ class NormalTotals {
                                    static_cast<float>(next - layer) / 4});
   }
 
-  // What the other totals are told beside each other; `share` of the visible energy that each layer holds.
+  // The inputs of the other totals, without these totals themselves; `share` is what each layer holds of the visible
+  // energy.
   void give_others(const Numbers& drawn, const Numbers& share) {
     inputs_.assign(drawn.size() + 1 - share.size(), 0.0f);
     const auto& where = model_.of_layers.where;
@@ -178,7 +179,7 @@ Numbers layer_energies(const Totals& totals, float energy_gev) {
 
 namespace {
 
-// What the means of budgets and moments are linear in beside the labels: `totals.budget_terms` of the model in Python.
+// The terms, other than labels, in which the means of budgets and moments are linear: `totals.budget_terms` in Python.
 Numbers budget_terms(const Totals& totals, Numbers energy, const Offsets& offsets) {
   Numbers found = offsets.phases(totals.values, energy);
   float whole = 0;

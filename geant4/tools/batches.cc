@@ -1,6 +1,7 @@
 // Batches of showers for `python -m training generate --library`, which calls these functions by ctypes.
 //
-// Each returns 0, or 1 after it has written why not, in one line, to `error`, which has `room` bytes.
+// calopipe_load and calopipe_draw return 0. If they fail, they write why to `error`, which has `room` bytes, in one
+// line, and return 1.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -12,7 +13,7 @@
 
 namespace {
 
-constexpr float kUnitGev = 0.02F;  // of the cells
+constexpr float kUnitGev = 0.02F;  // of the energies in cells
 
 struct Loaded {
   std::shared_ptr<const calopipe::Model> model;
@@ -34,7 +35,8 @@ int guarded(char* error, std::size_t room, Action action) {
 
 extern "C" {
 
-// Writes to `loaded` the model of an exported file, and to `shape` its cells along x, along y, and its layers.
+// Writes to `loaded` the model of an exported file, and to `shape` the numbers of its cells along x and y, and of its
+// layers.
 int calopipe_load(const char* file, void** loaded, std::int64_t* shape, char* error, std::size_t room) {
   return guarded(error, room, [&] {
     auto found = std::make_unique<Loaded>();
@@ -53,9 +55,9 @@ int calopipe_load(const char* file, void** loaded, std::int64_t* shape, char* er
 
 void calopipe_free(void* loaded) { delete static_cast<Loaded*>(loaded); }
 
-// Draws `showers` showers. `labels` (showers, 3) are energy in GeV, theta and phi in rad, `noise` (showers, numbers)
-// what the showers are made of, and `cells` (showers, x, y, layer), which must be zeros, get the energies in units of
-// 0.02 GeV. Several threads may draw of one model.
+// Draws `showers` showers. `labels` (showers, 3) are energy in GeV, theta and phi in rad; `pdg` (showers) are PDG
+// codes; `noise` (showers, numbers) are the uniform numbers that the showers are drawn from. `cells` (showers, x, y,
+// layer) must be zeros, and get the energies in units of 0.02 GeV. Several threads may draw showers of one model.
 int calopipe_draw(const void* loaded, std::size_t showers, const double* labels, const std::int32_t* pdg,
                   const float* noise, float* cells, char* error, std::size_t room) {
   return guarded(error, room, [&] {

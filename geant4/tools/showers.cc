@@ -2,9 +2,9 @@
 //
 //   calopipe-showers FILE.safetensors < requests > deposits
 //
-// A request is a line of numbers: energy in GeV, theta and phi in rad, the PDG code, and the noise of a shower; or the
-// first four of them and no noise, which then is drawn of a fixed seed. For each is written a line with the number of
-// its deposits, and one for each of these: x, y, layer, GeV.
+// A request is a line of numbers: energy in GeV, theta and phi in rad, the PDG code, and the noise of a shower. If the
+// noise is missing, it is drawn from a fixed seed. The answer to a request is a line with the number of deposits, and a
+// line for each deposit: x, y, layer, GeV.
 //
 //   calopipe-showers --time N FILE.safetensors < requests
 //

@@ -1,12 +1,12 @@
 // Showers of a calopipe model in Geant4's event loop, as a fast simulation model of a region.
 //
-//     // in the constructor of the user's G4VUserDetectorConstruction, on the master thread: the commands /calopipe/
+//     // in the constructor of your G4VUserDetectorConstruction, on the master thread: makes the commands /calopipe/
 //     control_ = std::make_unique<calopipe::FastSimulationControl>();
 //     // in its ConstructSDandField, on every thread
 //     new calopipe::FastSimulation("calopipe", region, *control_);
 //
-// and G4FastSimulationPhysics, activated for the particles of the model, among the physics. docs/geant4.md has the
-// rest.
+// The physics list also needs G4FastSimulationPhysics, activated for the particles of the model. docs/geant4.md says
+// more.
 #pragma once
 
 #include <G4FastHit.hh>
@@ -19,7 +19,7 @@
 namespace calopipe {
 
 // What the fast simulation models of all threads share: the weights, the settings, the counts of a run, and the
-// commands of /calopipe/. One is made on the master thread, before the macro is read. It must live as long as the runs.
+// commands /calopipe/. Make one control on the master thread, before the macro is read. It must outlive all runs.
 class FastSimulationControl {
  public:
   FastSimulationControl();
@@ -34,8 +34,8 @@ class FastSimulationControl {
   std::unique_ptr<State> state_;
 };
 
-// A hit as a G4VFastSimSensitiveDetector gets it: position in the envelope's frame, and the global time, which
-// G4FastHit lacks (`dynamic_cast<const calopipe::TimedHit*>(hit)`).
+// The hit that a G4VFastSimSensitiveDetector gets. Its position is in the envelope's frame. Unlike G4FastHit, it has
+// the global time: `dynamic_cast<const calopipe::TimedHit*>(hit)->time()`.
 class TimedHit : public G4FastHit {
  public:
   using G4FastHit::G4FastHit;
@@ -46,19 +46,20 @@ class TimedHit : public G4FastHit {
   G4double time_ = 0;
 };
 
-// Replaces a particle that enters the region through its front by a shower of the model, if the model is valid for it.
-// Any other is left to Geant4, and counted by the reason. One of them is made on each thread.
+// Replaces a particle by a shower of the model, if the particle enters the region through its front and the model is
+// valid for it. Other particles are left to Geant4, and counted by reason. Make one object on each thread.
 //
-// `front` takes the model's frame to the frame of the region's root volume: origin in the middle of the front face, x
-// and y along the cells, z into the depth. Without it the front is the face of least z of the volume's bounding box.
-// A sensitive detector may be a plain G4VSensitiveDetector, or a G4VFastSimSensitiveDetector too.
+// `front` takes the model's frame to the frame of the region's root volume. The model's frame has its origin in the
+// middle of the front face, x and y along the cells, and z into the depth. Without `front`, the front is the face of
+// least z of the volume's bounding box. A sensitive detector is a G4VSensitiveDetector, which may also be a
+// G4VFastSimSensitiveDetector.
 class FastSimulation : public G4VFastSimulationModel {
  public:
   FastSimulation(const G4String& name, G4Region* region, FastSimulationControl& control,
                  const std::optional<G4Transform3D>& front = std::nullopt);
   ~FastSimulation() override;
 
-  G4bool IsApplicable(const G4ParticleDefinition&) override { return true; }  // ModelTrigger counts the others
+  G4bool IsApplicable(const G4ParticleDefinition&) override { return true; }  // ModelTrigger counts other kinds
   G4bool ModelTrigger(const G4FastTrack& track) override;
   void DoIt(const G4FastTrack& track, G4FastStep& step) override;
 

@@ -12,9 +12,9 @@
 
 namespace calopipe {
 
-// What a shower is asked for with. The particle moves along (sin theta sin phi, cos theta, sin theta cos phi), the
-// third being into the depth, so that theta = pi/2 and phi = 0 is normal incidence. A model whose showers have one
-// azimuth, or one kind of particle, does not look at these.
+// The labels that a shower is drawn for. The particle moves along (sin theta sin phi, cos theta, sin theta cos phi),
+// where the third component points into the depth. Normal incidence is theta = pi/2 and phi = 0. A model of showers of
+// one azimuth ignores `phi_rad`. A model of showers of one kind of particle ignores `pdg`.
 struct Labels {
   double energy_gev = 0;
   double theta_rad = 0;
@@ -22,17 +22,18 @@ struct Labels {
   int pdg = 0;
 };
 
-// The energy in a cell: its indices along x and y, or in angle and radius, and its layer, all from 0.
+// The energy in a cell. `x` and `y` are the cell's indices along x and y, or in angle and radius. Indices and layers
+// count from 0.
 struct Deposit {
   int x, y, layer;
   float energy_gev;
 };
 
-// One layer, the first to be hit first: `cells` along x and y, or in angle and radius. Rectangular cells have a size,
-// rings the cells[1] + 1 radii between them; their angles begin at -pi.
+// One layer; layers are in the order of depth. `cells` are the numbers of cells along x and y, or in angle and radius.
+// Rectangular cells have `size_mm`. Rings have `r_edges_mm`, cells[1] + 1 radii, and their angles begin at -pi.
 struct Layer {
   double thickness_mm;
-  double middle_mm;  // of its depth, from the front of the calorimeter
+  double middle_mm;  // the depth of its middle, from the front of the calorimeter
   std::array<int, 2> cells;
   std::array<double, 2> size_mm;
   std::vector<double> r_edges_mm;
@@ -43,7 +44,7 @@ struct Range {
   double low, high;
 };
 
-// A trained model. It does not change, so that threads share one.
+// A trained model. It does not change, so threads can share one.
 class Model {
  public:
   // Throws std::runtime_error, in one line, where `file` cannot be read or is no such export.
@@ -55,18 +56,19 @@ class Model {
   const std::string& fingerprint() const;  // names the model by its weights, as its card does
   const std::vector<Layer>& layers() const;
   bool in_rings() const;
-  // The middle of a cell: x and y from the calorimeter's axis, and the depth from its front. A cell that goes once
-  // round the axis has its middle on it. Throws std::out_of_range where there is no such cell.
+  // The middle of a cell: x and y from the calorimeter's axis, and the depth from its front. A cell that goes all round
+  // the axis has its middle on the axis. Throws std::out_of_range if there is no such cell.
   std::array<double, 3> position_mm(int x, int y, int layer) const;
 
   Range energy_gev() const;
   Range theta_rad() const;
   std::optional<Range> phi_rad() const;       // none: all showers have the azimuth 0
-  const std::vector<int>& particles() const;  // kinds by their PDG codes, rising; none: they are not recorded
-  // Whether the model was trained for these labels. One may lie outside by a thousandth of its range.
+  const std::vector<int>& particles() const;  // PDG codes of the kinds, rising; empty: kinds were not recorded
+  // Whether the model was trained for these labels. A label may lie outside its range by a thousandth of the range (the
+  // energy: of the range of its logarithm).
   bool covers(const Labels& labels) const;
 
-  int noise_numbers() const;  // that a shower is made of
+  int noise_numbers() const;  // how many numbers a shower is drawn from
 
   struct Contents;
   const Contents& contents() const { return *contents_; }
@@ -76,7 +78,7 @@ class Model {
   std::unique_ptr<const Contents> contents_;
 };
 
-// Draws showers of one model. It owns buffers: each thread needs one of its own.
+// Draws showers of one model. A sampler owns buffers, so each thread needs its own sampler.
 class Sampler {
  public:
   explicit Sampler(std::shared_ptr<const Model> model);
@@ -84,9 +86,10 @@ class Sampler {
   Sampler(Sampler&&) noexcept;
   Sampler& operator=(Sampler&&) noexcept;
 
-  // The shower with these labels of `noise`, Model::noise_numbers() independent numbers that are uniform from 0 to 1.
-  // `deposits` are replaced by those of the cells that hold energy, layer by layer. Equal labels and noise give equal
-  // showers. Throws std::domain_error, in one line, for labels that the model does not cover and for other noise.
+  // Draws the shower with these labels from `noise`: Model::noise_numbers() independent numbers, uniform from 0 to 1.
+  // `deposits` is replaced by the deposits of the cells that hold energy, layer by layer. Equal labels and noise give
+  // equal showers. Throws std::domain_error, in one line, if the model does not cover the labels, or if a number of the
+  // noise is not from 0 to 1.
   void draw(const Labels& labels, const float* noise, std::vector<Deposit>& deposits);
 
  private:
