@@ -24,9 +24,8 @@ _MOST_ENERGY_BINS = 4
 _BINS_PER_DECADE = 2  # at most, if energies span decades
 _ENOUGH = 0.8  # share of the events of a bin that is enough: bins that are equal in log E do not hold equally many
 _LEAST_PER_ANGLE_BIN, _MOST_ANGLE_BINS = 1_000, 6  # events; bins
-_REACH = (
-    2 * 1.96
-)  # an error of the tolerance over this: the interval of a perfect candidate is inside in 95 of 100 cases
+# With an error of the tolerance over this, the 95 % interval of a perfect candidate is inside in 95 of 100 cases.
+_REACH = 2 * 1.96
 _LEAST_AZIMUTH_BINS = 2  # one bin for each sign, so that phi and -phi are told apart
 _FEWEST_BINS, _MOST_BINS = 5, 50  # of a histogram whose S is a criterion
 
