@@ -64,10 +64,15 @@ class Binning:
         For a calorimeter with cells in rings there is no bin, and so no criterion, of angle or azimuth: its particles
         come along its axis, and the direction in which a shower leans is chance.
         """
-        some, tolerance = thinned(reference, SAMPLE_SHOWERS, np.random.default_rng(0)), grade.tolerance["angle_deg"]
-        angle = angle_bins(some.column("angle_deg"), degrees(some), events, tolerance)
-        azimuth = max(angle_bins(some.angle_x_deg, azimuths(some), events, tolerance), _LEAST_AZIMUTH_BINS)
-        leaning = not geometry.rings and np.ptp(reference.phi_rad) > 0
+        angle: list[Bin] = []
+        azimuth: list[Bin] = []
+        if not geometry.rings:
+            some, tolerance = thinned(reference, SAMPLE_SHOWERS, np.random.default_rng(0)), grade.tolerance["angle_deg"]
+            count = angle_bins(some.column("angle_deg"), degrees(some), events, tolerance)
+            angle = bins(degrees(reference), count, "degrees")
+            if np.ptp(reference.phi_rad) > 0:
+                count = angle_bins(some.angle_x_deg, azimuths(some), events, tolerance)
+                azimuth = bins(azimuths(reference), max(count, _LEAST_AZIMUTH_BINS), "degrees of azimuth")
         codes = np.unique(reference.particle).tolist()
         energy, means = (
             tuple(energy_bins(energies(reference), events, a_bin))
@@ -76,9 +81,9 @@ class Binning:
         return cls(
             energy,
             means if len(means) > len(energy) else (),
-            tuple(bins(degrees(reference), angle, "degrees")) if not geometry.rings else (),
+            tuple(angle),
             tuple(Bin(f"pdg {kind}", kind, kind + 1) for kind in codes) if len(codes) > 1 else (),
-            tuple(bins(azimuths(reference), azimuth, "degrees of azimuth")) if leaning else (),
+            tuple(azimuth),
             partial(ring_label, geometry),
         )
 

@@ -112,22 +112,23 @@ class Resampled:
         replicates = bootstrap - null.mean()
         return Estimate(value, error, self.independent, expected, replicates=replicates, growth=growth)
 
-    def floors(self, statistic: Statistic, target: float) -> Array:
-        """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,)."""
+    def floors(self, statistic: Statistic, target: float, candidate: int | None = None) -> Array:
+        """Typical distance of `statistic` from `target` between two sets of Monte Carlo of this size, (k,).
+
+        With `candidate`, the second set has that number of events.
+        """
         with np.errstate(divide="ignore", invalid="ignore"):
             away = statistic(self.halves) - target
-        return _spread(away, centred=False) * self.half_to_sample()
+        return _spread(away, centred=False) * self.half_to_sample(candidate)
 
     def own_error(self, name: str, group: Sequence[int]) -> float:
-        """Typical distance from 1 of a ratio of sums between two sets of Monte Carlo as large as the reference."""
-        with np.errstate(divide="ignore", invalid="ignore"):
-            away = ratio_of_sums(name, [group])(self.halves) - 1
-        return float(_spread(away, centred=False)[0]) / math.sqrt(2)
+        """The floor of a ratio of sums for a candidate as large as the reference."""
+        return float(self.floors(ratio_of_sums(name, [group]), 1.0, candidate=self.events[0])[0])
 
-    def half_to_sample(self) -> float:
+    def half_to_sample(self, candidate: int | None = None) -> float:
         """The factor from the spread of a mean between halves of the reference to that between sets of this size."""
-        reference, candidate = self.events
-        return math.sqrt((1 / reference + 1 / candidate) / (4 / reference))
+        reference = self.events[0]
+        return math.sqrt((1 / reference + 1 / (candidate or self.events[1])) / (4 / reference))
 
 
 def resample(
