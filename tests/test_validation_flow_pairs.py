@@ -142,6 +142,10 @@ def _as_drawn(scale: float = 1.0, frames: int = 3) -> Measured:
     )  # fmt: skip
 
 
+def test_the_limit_is_passed_at_the_first_step_that_is_above_it() -> None:
+    assert [_as_drawn().steps_within(limit) for limit in (0.5, 1.0, 2.0)] == [1, 2, None]
+
+
 def test_the_pictures_are_of_the_solver_the_roll_out_and_what_is_too_much() -> None:
     """The solver's vorticity is -20 to -9, the roll-out's is 100 larger. The scale is the solver's; y is upward."""
     figure = Figure()

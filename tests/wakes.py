@@ -25,8 +25,6 @@ def street(
     phase: float = 0.0,
     strength: float = 1.0,
     frequency: float = 1.0,
-    decay: float = 0.0,
-    since: int = 0,
     finer: int = 1,
     reynolds: float = 100.0,
     noise: float = 0.0,
@@ -34,15 +32,15 @@ def street(
 ) -> Path:
     """A file of vortices that drift behind a square: the exact curl of a stream function, so without divergence.
 
-    `phase` is in periods, `frequency` in units of the street's; `decay` is per frame from the frame `since` on; `finer`
-    is the number of cells along each side of a usual cell.
+    `phase` is in periods, `frequency` in units of the street's; `finer` is the number of cells along each side of a
+    usual cell.
     """
     cell, shape = CELL_D / finer, (SHAPE[0] * finer, SHAPE[1] * finer)
     x, y = np.meshgrid(*[(np.arange(n) + 0.5) * cell for n in shape], indexing="ij")
     y = y - SHAPE[1] * CELL_D / 2
     number = np.arange(frames)[:, None, None]
     angle = 2 * np.pi * (x / LENGTH - SPEED / LENGTH * interval_d * (start + frequency * number) - phase)
-    size = 0.4 * strength * np.exp(-decay * np.maximum(number - since, 0))
+    size = 0.4 * strength
     u = 1 + size * 2 * y * np.exp(-(y**2)) * np.sin(angle)  # u = d psi / dy, v = -d psi / dx
     v = size * np.exp(-(y**2)) * 2 * np.pi / LENGTH * np.cos(angle)
     velocity = np.stack([u, v], axis=-1) + noise * np.random.default_rng(1).standard_normal((*u.shape, 2))
