@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from judging import opened
 from rings import RINGS, make_rings
 from showers import make_file
 
@@ -28,10 +29,6 @@ from validation.measure.sets import COUNT, ShowerSet
 from validation.report.page import _these
 from validation.report.page import challenge as section
 from validation.statistics.distances import kpd
-
-
-def opened(*paths: Path) -> ShowerSet:
-    return ShowerSet.open(list(paths), "showers", Selection())
 
 
 def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -> None:
