@@ -33,12 +33,6 @@ class Distance(NamedTuple):
     uncertainty: float
 
 
-def sizes(showers: int) -> tuple[int, int]:
-    """The sizes of the least and the largest subset of FPD, for sets of `showers` showers."""
-    largest = min(showers, _MOST)
-    return largest // 5, largest
-
-
 def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dict[str, Any] | None:
     """`fpd` and `kpd` of features (n, f) and (m, f) for a document: `value`, `uncertainty`, and Monte Carlo's `own`.
 
@@ -60,8 +54,8 @@ def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dic
 
 def fpd(reference: Array, candidate: Array) -> Distance:
     """The Fréchet physics distance of sets of at least 50 showers each. Its uncertainty is that of the fitted line."""
-    least, largest = sizes(min(len(reference), len(candidate)))
-    counts = (1 / np.linspace(1 / least, 1 / largest, _SIZES)).astype(np.int32)
+    largest = min(len(reference), len(candidate), _MOST)
+    counts = (1 / np.linspace(1 / (largest // 5), 1 / largest, _SIZES)).astype(np.int32)
     rng = np.random.default_rng(_SEED)
     scale = _largest(reference)
     means = []
