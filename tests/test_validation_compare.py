@@ -14,8 +14,17 @@ from typing import Any
 import faults
 import numpy as np
 import pytest
-from judging import criteria_of, failed, geant4, table
-from showers import make_file, make_showers, observed, upright, write_file
+from judging import criteria_of, failed, geant4, table, validated
+from showers import (
+    RING_GEOMETRY,
+    make_file,
+    make_ring_showers,
+    make_showers,
+    observed,
+    upright,
+    write_file,
+    write_whole,
+)
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
@@ -99,6 +108,30 @@ def test_a_fault_in_real_showers_is_rejected_by_its_criterion_and_few_others(
     found = criteria_of(sample()[:500], candidate, grade="precision")
     assert (found[criterion].verdict, found[criterion].worst) == ("fail", worst)
     assert failed(found) <= {name for name in found if name.startswith((criterion, *others))}
+
+
+def test_independent_showers_in_rings_turned_about_the_axis_are_not_rejected() -> None:
+    """So the grade `gan` does not reject them either, as all its tolerances are wider."""
+    reference, candidate = (make_ring_showers(events=1_500, seed=seed) for seed in (1, 2))
+    rng = np.random.default_rng(0)
+    for shower in candidate.cells:
+        shower[:, :, 1:5] = np.roll(shower[:, :, 1:5], rng.integers(8), axis=0)
+    sides = (observed(showers, RING_GEOMETRY) for showers in (reference, candidate))
+    assert not failed(criteria_of(*sides, grade="precision", geometry=RING_GEOMETRY))
+
+
+def test_the_command_line_judges_files_of_rings(tmp_path: Path) -> None:
+    paths = [
+        write_whole(tmp_path / f"{seed}.h5", make_ring_showers(events=700, seed=seed), RING_GEOMETRY) for seed in (1, 2)
+    ]
+    document = validated(*paths, tmp_path / "out", "--grade", "gan")
+    assert document["verdict"] != "rejected"
+    assert set(document["resolution"]["candidate"]["terms"]) == {"a", "b", "c"}
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Response and resolution against energy" in page
+    assert "stochastic" in page
+    for found in document["classifier"].values():
+        assert found["interval"][0] < 0.5 < found["interval"][1] or abs(found["value"] - 0.5) < 0.07
 
 
 def test_labels_that_differ_a_little_do_not_shift_the_means() -> None:
