@@ -83,6 +83,7 @@ def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> No
     places = np.cumsum([0.0, *(layer.pitch_mm for layer in geometry.every_layer)])
     depth = (fronts[1:] + fronts[:-1]) / 2
     z = (places[1:] + places[:-1]) / 2
+    blocks = np.moveaxis(coarse_blocks(geometry), 0, 1).reshape(geometry.shape)
     existing = sum(layer.cells[0] * layer.cells[1] for layer in geometry.every_layer)
     for event, shower in enumerate(cells):
         x, y, ring, number, energy = map(np.array, zip(*cells_of(shower, geometry), strict=True))
@@ -117,7 +118,9 @@ def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> No
         np.testing.assert_allclose(table.layers[event], np.bincount(number, energy, geometry.shape[2]), rtol=1e-5)
         spectrum = np.histogram(np.log10(energy[energy > CELL_GEV]), SPECTRUM_EDGES)[0]
         np.testing.assert_array_equal(table.spectrum[event], spectrum)
-        for values in (table.along_x, table.along_y, table.ring_energy, table.coarse, table.radial):
+        coarse = np.bincount(blocks[shower > 0], energy, blocks.max() + 1)  # both in the order of `np.ndenumerate`
+        np.testing.assert_allclose(table.coarse[event], coarse, rtol=1e-5)
+        for values in (table.along_x, table.along_y, table.radial):
             assert values[event].sum() == pytest.approx(energy.sum(), rel=1e-5)
         rings = np.append(rings_mm, np.inf)
         held = np.histogram(distance, rings, weights=energy)[0]
@@ -198,15 +201,6 @@ def test_blocks_are_of_neighbours_and_wider_outward(
     x, y = (np.repeat(np.arange(len(runs)), runs) for runs in (along_x, along_y))
     expected = (layer[:, None, None] * len(along_x) + x[:, None]) * len(along_y) + y
     np.testing.assert_array_equal(blocks, expected.reshape(blocks.shape))
-
-
-def test_a_block_holds_the_energy_of_its_cells() -> None:
-    cells = random_cells(RING_GEOMETRY, 2)
-    blocks = coarse_blocks(RING_GEOMETRY)
-    expected = np.zeros((2, blocks.max() + 1))
-    for (event, i, j, layer), value in np.ndenumerate(cells):
-        expected[event, blocks[layer, i * RING_GEOMETRY.shape[1] + j]] += value * RING_GEOMETRY.file_unit_gev
-    np.testing.assert_allclose(observed(upright(cells), RING_GEOMETRY).coarse, expected, rtol=1e-5)
 
 
 def test_the_energy_of_a_cell_is_spread_evenly_over_it() -> None:

@@ -34,18 +34,13 @@ def log_uniform(events: int, low: float = 1.0, high: float = 100.0, seed: int = 
     return np.exp(np.random.default_rng(seed).uniform(math.log(low), math.log(high), events))
 
 
-def toys(
-    energy: Array, *, a: float, b: float, c: float, scale: float = 1.0, seed: int = 1, tails: bool = False
-) -> Observables:
+def toys(energy: Array, *, a: float, b: float, c: float, scale: float = 1.0) -> Observables:
     """Showers whose response falls with E, and spreads by the law of calorimeters."""
     base = observed(make_ring_showers(events=1), RING_GEOMETRY)
     table = base[np.zeros(len(energy), dtype=int)]
     sigma = np.sqrt(a**2 / energy + (b / energy) ** 2 + c**2)
     mean = scale * (1.0 - 0.02 * np.log(energy))
-    rng = np.random.default_rng(seed)
-    # Student's distribution of seven degrees of freedom has the variance 7/5 and a kurtosis of 5.
-    noise = rng.standard_t(7, len(energy)) * math.sqrt(5 / 7) if tails else rng.normal(size=len(energy))
-    response = mean * (1 + sigma * noise)
+    response = mean * (1 + sigma * np.random.default_rng(1).normal(size=len(energy)))
     scalars = table.scalars.copy()
     scalars[:, list(SCALARS).index("response")] = response
     return replace(table, scalars=scalars, energy_gev=energy)
@@ -81,24 +76,11 @@ def test_a_grade_of_half_the_tolerance_needs_four_times_the_showers_in_a_bin_of_
     assert [events_per_energy_bin(load_grade(name)) for name in ("gan", "precision")] == [7_000, 28_000]
     for correlation, events in ((0.01, 700_000), (0.2, 7_000), (math.inf, 7_000)):
         assert events_per_energy_bin(replace(gan, tolerance={"correlation": correlation})) == events
-    table = replace(observed(make_showers(events=500)), energy_gev=np.linspace(100, 200, 500))
-    for name, counts in (("gan", [1, 2, 4, 4]), ("precision", [1, 1, 1, 2])):
-        found = [
-            Binning.of(table, events, SMALL_GEOMETRY, load_grade(name)) for events in (7_000, 20_000, 55_999, 56_000)
-        ]
-        assert [len(each.energy) for each in found] == counts
 
 
 def test_bins_of_angle_are_so_many_as_the_scatter_of_measured_angles_allows() -> None:
     """1.96 errors of a difference of means are half the tolerance in a bin; a slope of the estimator does not count."""
-    true, rng = np.linspace(60, 120, 20_000), np.random.default_rng(2)
-    for scatter, tolerance, events, count in (
-        (1.3, 1, 7_000, 6),
-        (7, 1, 7_000, 4),
-        (7, 0.5, 7_000, 1),
-        (7, 0.5, 13_000, 2),
-    ):
-        assert angle_bins(0.8 * true + rng.normal(0, scatter, 20_000), true, events, tolerance) == count
+    true = np.linspace(60, 120, 20_000)
     a_bin = 2 * (1.96 * 7 / 0.5) ** 2  # showers a side, at the tolerance of 1 degree
     measured = 0.8 * true + 7 * np.tile([1.0, -1.0], 10_000)
     assert [angle_bins(measured, true, round(2 * a_bin * part), 1.0) for part in (0.99, 1.01)] == [1, 2]
@@ -193,9 +175,6 @@ def test_a_beam_of_one_or_two_energies_has_the_mean_of_each_and_a_straight_line_
 
 
 def test_deviations_that_are_all_equal_have_their_own_width() -> None:
-    values = 3 + np.tile([1.0, -1.0], 1000)
-    width = AtEnergy.fitted(log_uniform(2_000), values[:, None]).width(np.array([1.5, 10.0, 70.0]))
-    np.testing.assert_allclose(width, 1, rtol=0.02)
     energy, at = np.geomspace(1, 100, 2_000), np.array([1.5, 10.0, 70.0])
     spread = np.exp((np.log10(energy) - 1) ** 2)  # least in the middle
     width = AtEnergy.fitted(energy, (3 + spread * np.tile([1.0, -1.0], 1_000))[:, None]).width(at)
@@ -248,23 +227,6 @@ def test_the_fit_finds_the_terms_that_toys_were_made_with(a: float, b: float, c:
     assert fit["chi2_per_dof"] < 2.5
     at = np.array([2.0, 50.0])
     np.testing.assert_allclose(curve(fit, at), np.sqrt(a**2 / at + (b / at) ** 2 + c**2), rtol=0.03)
-
-
-@pytest.mark.parametrize("tails", [False, True])
-def test_errors_of_the_terms_are_their_scatter(tails: bool) -> None:
-    """Over 30 samples, also for responses with long tails. The mean chi2 for each degree of freedom is one."""
-    pulls_of_a, chi2 = [], []
-    for seed in range(30):
-        energy = log_uniform(4_000, seed=seed)
-        table = toys(energy, a=0.2, b=0.0, c=0.03, seed=seed + 100, tails=tails)
-        fit = resolutions(table).fit(9.0)  # without b
-        assert "b" not in fit["terms"]
-        term = fit["terms"]["a"]
-        pulls_of_a.append((term["value"] - 0.2) / term["error"])
-        chi2.append(fit["chi2_per_dof"])
-    assert 0.7 < np.std(pulls_of_a) < 1.35
-    assert abs(np.mean(pulls_of_a)) < 0.6
-    assert np.mean(chi2) == pytest.approx(1, abs=0.3)
 
 
 def test_widths_that_scatter_by_more_than_their_errors_make_those_of_the_terms_larger() -> None:
@@ -326,8 +288,6 @@ def test_energies_too_near_each_other_have_no_fit_and_one_sentence() -> None:
     three = Resolutions(*(spread_of[:3] for spread_of in (spread.energy_gev, spread.width, spread.width_error)))
     assert three.fit(100.0)["reason"] == "Bins with 50 showers whose response varies: 3; a fit needs more than 3."
     assert three.fit(9.0)["terms"].keys() == {"a", "c"}
-    few = resolutions(toys(log_uniform(120), a=0.2, b=0, c=0.01)).fit(100.0)
-    assert few["reason"].startswith("Bins with 50 showers whose response varies: ")
     same = toys(log_uniform(4_000), a=0.2, b=0, c=0.01)
     same.scalars[:, list(SCALARS).index("response")] = 0.8
     assert resolutions(same).fit(100.0)["reason"].startswith("Bins with 50 showers whose response varies: 0;")

@@ -49,14 +49,6 @@ def test_sets_of_other_lengths_are_unpaired(reference: Path, events: int, monkey
     assert len(angles) == min(EVENTS, events) // 20  # bins that the smaller set fills
 
 
-def test_of_two_showers_an_event_the_last_may_not_be_missing(reference: Path) -> None:
-    """Labels that no longer fit one by one make an unpaired comparison, never one with the wrong partners."""
-    labels = make_showers(events=EVENTS)[np.repeat(np.arange(EVENTS), 2)]
-    twice = replace(labels, cells=make_showers(events=2 * EVENTS, seed=1).cells)
-    for name, showers, per_event in (("twice", twice, 2), ("cut short", twice[: 2 * EVENTS - 1], 0)):
-        assert judged(reference, write_file(reference.parent / f"{name}.h5", showers))["per_event"] == per_event
-
-
 @pytest.mark.parametrize(
     ("geometry", "message"),
     [
