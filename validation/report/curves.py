@@ -12,7 +12,7 @@ import numpy as np
 from calopipe.showers.cells import Array, Geometry
 from validation.judge.criteria import CORRELATED
 from validation.measure.edges import SPECTRUM_EDGES, lateral_edges_mm, radial_edges_mm, wide
-from validation.measure.observables import SCALARS, Columns, Observables
+from validation.measure.observables import SCALARS, Observables
 from validation.statistics.binning import degrees, energies
 from validation.statistics.expected import pulls
 from validation.statistics.resolution import Resolutions, energy_edges
@@ -89,15 +89,13 @@ class Summary:
 def summarise(reference: Observables, candidate: Observables, geometry: Geometry) -> Summary:
     """All curves and matrices that the report draws of showers with energy."""
     sides = {"reference": reference, "candidate": candidate}
-    plans = _plans(reference, candidate, geometry)
-    curves = {name: Curve(frame, *map(points, sides.values())) for name, (frame, points) in plans.items()}
     standard = pulls(reference, CORRELATED)
     expected, given = (_pearson(standard(table)) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
     resolution = {name: Resolutions.of(table, edges).fit(high / low) for name, table in sides.items()}
     labels = tuple(label for name, label in SCALARS.items() if name in CORRELATED)
-    return Summary(curves, labels, expected, given, resolution)
+    return Summary(_curves(reference, candidate, geometry), labels, expected, given, resolution)
 
 
 def _pearson(values: Array) -> Array:
@@ -108,57 +106,53 @@ def _pearson(values: Array) -> Array:
     return correlation
 
 
-_Plan = tuple[Frame, Callable[[Observables], Points]]
-_LABELS = {"energy_gev": ("E [GeV]", energies), "theta_deg": ("True angle [degrees]", degrees)}
-
-
-def _response(piece: Observables) -> Array:
-    return piece.column("response")
-
-
-def _angle_error(piece: Observables) -> Array:
-    """The measured angle less the true one, which does not depend on the spread of true angles within a bin."""
-    return piece.column("angle_deg") - degrees(piece)
-
-
 Answer = Callable[[Array, Array, Array, Array], Points]  # arguments: edges; number, mean and variance in each bin
 
 
-def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -> dict[str, _Plan]:
+def _curves(reference: Observables, candidate: Observables, geometry: Geometry) -> dict[str, Curve]:
     events = min(len(reference), len(candidate))
 
-    def profile(name: str, title: str, x: str, edges: Array, y: str = "Mean energy [GeV]") -> _Plan:
-        frame = Frame("Profiles", title, x, y, edges, ("linear", "log"), trimmed=name == "spectrum")
-        return frame, lambda table: _means(getattr(table, name).astype(np.float64))
+    def curve(frame: Frame, points: Callable[[Observables], Points]) -> Curve:
+        return Curve(frame, points(reference), points(candidate))
 
-    def distribution(group: str, name: str, title: str, x: str) -> _Plan:
+    def profile(name: str, title: str, x: str, edges: Array, y: str = "Mean energy [GeV]") -> Curve:
+        frame = Frame("Profiles", title, x, y, edges, ("linear", "log"), trimmed=name == "spectrum")
+        return curve(frame, lambda table: _means(getattr(table, name).astype(np.float64)))
+
+    def distribution(group: str, name: str, title: str, x: str) -> Curve:
         edges = _edges(np.concatenate([table.column(name) for table in (reference, candidate)]), events)
         frame = Frame(group, title, x, "Share of the showers", edges)
-        return frame, lambda table: _shares(table.column(name), edges)
+        return curve(frame, lambda table: _shares(table.column(name), edges))
 
-    def against(label: str, title: str, y: str, value: Columns, answer: Answer) -> _Plan:
-        x, values = _LABELS[label]
-        log_x = label == "energy_gev" and wide(reference.energy_gev)
-        edges = _label_edges(values(reference), events, log_x)
-        below: Below = "ratio" if label == "energy_gev" else "difference"
-        frame = Frame("Energy" if below == "ratio" else "Angle", title, x, y, edges, below=below, log_x=log_x)
-        return frame, lambda table: _in_bins(values(table), value(table), edges, answer)
+    def against_energy(title: str, y: str, answer: Answer) -> Curve:
+        log_x = wide(reference.energy_gev)
+        edges = _label_edges(energies(reference), events, log_x)
+        frame = Frame("Energy", title, "E [GeV]", y, edges, log_x=log_x)
+        return curve(frame, lambda table: _in_bins(energies(table), table.column("response"), edges, answer))
+
+    def against_angle(title: str, y: str) -> Curve:
+        """The mean measured angle. Its error leaves out the spread of true angles within a bin."""
+        edges = _label_edges(degrees(reference), events, log_x=False)
+        frame = Frame("Angle", title, "True angle [degrees]", y, edges, below="difference")
+
+        def points(table: Observables) -> Points:
+            return _in_bins(degrees(table), table.column("angle_deg") - degrees(table), edges, mean_at_centre)
+
+        return curve(frame, points)
 
     layers = np.arange(geometry.shape[2] + 1, dtype=np.float64)
     along_x, along_y = lateral_edges_mm(geometry)
     radial, cell_energy = radial_edges_mm(geometry), r"$\log_{10}(E_\mathrm{cell}$ / GeV)"
-    plans = {
+    curves = {
         "layers": profile("layers", "Longitudinal profile", "Layer", layers),
         "along_x": profile("along_x", "Profile along x", "x [mm]", along_x),
         "along_y": profile("along_y", "Profile along y", "y [mm]", along_y),
         "radial": profile("radial", "Radial profile", "Distance from the axis [mm], last bin open", radial),
         "spectrum": profile("spectrum", "Cell energies", cell_energy, SPECTRUM_EDGES, "Cells a shower"),
         "response": distribution("Energy", "response", "Response", r"$E_\mathrm{vis}/E$"),
-        "response_against_energy": against(
-            "energy_gev", "Response against energy", r"Mean $E_\mathrm{vis}/E$", _response, mean_in_bin
-        ),
-        "resolution_against_energy": against(
-            "energy_gev", "Resolution against energy", r"$\sigma$/mean of $E_\mathrm{vis}/E$", _response, relative_width
+        "response_against_energy": against_energy("Response against energy", r"Mean $E_\mathrm{vis}/E$", mean_in_bin),
+        "resolution_against_energy": against_energy(
+            "Resolution against energy", r"$\sigma$/mean of $E_\mathrm{vis}/E$", relative_width
         ),
         "hits": distribution("Shape", "hits", "Number of hits", "Hits above 0.3 MeV"),
         "depth_x0": distribution("Shape", "depth_x0", "Mean shower depth", "Depth [$X_0$]"),
@@ -167,13 +161,10 @@ def _plans(reference: Observables, candidate: Observables, geometry: Geometry) -
         "second_x_mm2": distribution("Shape", "second_x_mm2", "Second moment along x", "Second moment [mm²]"),
         "second_y_mm2": distribution("Shape", "second_y_mm2", "Second moment along y", "Second moment [mm²]"),
         "angle_deg": distribution("Angle", "angle_deg", "Measured angle", "Measured angle [degrees]"),
-        "angle_against_angle": against(
-            "theta_deg", "Measured angle against true angle", "Mean angle [degrees]", _angle_error, mean_at_centre
-        ),
     }
-    if geometry.rings:
-        del plans["angle_against_angle"]
-    return plans
+    if not geometry.rings:
+        curves["angle_against_angle"] = against_angle("Measured angle against true angle", "Mean angle [degrees]")
+    return curves
 
 
 def _means(values: Array) -> Points:
