@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Array, Geometry, Index
+from calopipe.showers.cells import Array, Geometry, Index, Mask
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 
@@ -36,15 +35,10 @@ class Deposits:
             )
         return cls(hits.row, places, layer, hits.value.astype(np.float64) * geometry.file_unit_gev, len(hits))
 
-    def sums(self, place: Index, places: int, weights: Array) -> Array:
-        """Sum of the `weights` of each shower's hits by their `place`, (N, places)."""
+    def sums(self, place: Index | int, places: int, weights: Array | Mask) -> Array:
+        """Sum of the `weights` of each shower's hits by their `place`, (N, places). A mask as weights counts hits."""
         sums = np.bincount(self.event * places + place, weights=weights, minlength=self.events * places)
         return sums.reshape(self.events, places).astype(np.float64, copy=False)
-
-    def counts(self, chosen: npt.NDArray[np.bool_], place: Index | int = 0, places: int = 1) -> Array:
-        """The number of `chosen` hits of each shower by their `place`, (N, places)."""
-        counts = np.bincount(self.event[chosen] * places + place, minlength=self.events * places)
-        return counts.reshape(self.events, places).astype(np.float64)
 
 
 def line(layers: Array, moment: Array, z: Array) -> Array:

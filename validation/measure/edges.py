@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array, Geometry
+from calopipe.showers.cells import Array, Geometry, Index
 from calopipe.showers.positions import positions
 
 HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
@@ -50,7 +50,7 @@ def radial_edges_mm(geometry: Geometry) -> Array:
     return np.arange(RADIAL_BINS + 1, dtype=np.float64) * geometry.cell_mm / 2
 
 
-def ring_places(distance: Array, geometry: Geometry) -> npt.NDArray[np.intp]:
+def ring_places(distance: Array, geometry: Geometry) -> Index:
     """The index of the ring (`ring_label`) for each distance from the axis, in units of `geometry.cell_mm`."""
     inner = _rings_mm(geometry)[:-1] / geometry.cell_mm if geometry.rings else RING_EDGES
     return np.searchsorted(inner[1:], distance, side="right")
@@ -96,7 +96,7 @@ def lateral_edges_mm(geometry: Geometry) -> tuple[Array, Array]:
 
 
 @lru_cache(maxsize=8)
-def thirds(geometry: Geometry) -> npt.NDArray[np.intp]:
+def thirds(geometry: Geometry) -> Index:
     """The third (0, 1 or 2) of the depth, in radiation lengths, in which each layer begins, (layers,).
 
     Among L layers that are alike, layer i is in third 3i // L: 25 layers divide into 9, 8 and 8.

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array, FloatArray, Geometry
+from calopipe.showers.cells import Array, FloatArray, Geometry, Mask
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.continuity import continuity
@@ -96,7 +96,7 @@ class Observables:
         return self.scalars[:, _COLUMN[name]]
 
     @property
-    def empty(self) -> npt.NDArray[np.bool_]:
+    def empty(self) -> Mask:
         """Whether each shower has no hit, (N,)."""
         return self.column("hits") == 0
 
@@ -159,8 +159,8 @@ def observe(
         "second_x_mm2": second_x,
         "second_y_mm2": second_y,
         "r90_mm": containment_radius(fine_radial, geometry.cell_mm / _FINE_PER_CELL, 0.9),
-        "hits": deposits.counts(above)[:, 0],
-        "sparsity": 1 - deposits.counts(filled)[:, 0] / int(positions(geometry).exists.sum()),
+        "hits": deposits.sums(0, 1, above)[:, 0],
+        "sparsity": 1 - deposits.sums(0, 1, filled)[:, 0] / int(positions(geometry).exists.sum()),
         "angle_deg": angle,
         "hottest_kept": np.where(empty, np.nan, hottest_kept),
         "overlap": np.where(empty, np.nan, overlap),
@@ -180,7 +180,7 @@ def observe(
         along_y=view.along_y.astype(np.float32),
         radial=_radial(deposits, view.distance, geometry).astype(np.float32),
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
-        ring_cells=deposits.counts(filled, ring[filled], rings).astype(np.float32),
+        ring_cells=deposits.sums(ring, rings, filled).astype(np.float32),
         spectrum=_spectrum(deposits, filled).astype(np.float32),
         coarse=coarse_cells(deposits, geometry),
         index_angle_rad=view.index_angle_rad.astype(np.float64),
@@ -218,8 +218,8 @@ def _radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
     return hits.sums(np.searchsorted(inner, distance, side="right"), len(inner) + 1, hits.energy)
 
 
-def _spectrum(hits: Deposits, filled: npt.NDArray[np.bool_]) -> Array:
+def _spectrum(hits: Deposits, filled: Mask) -> Array:
     """The number of `filled` cells by log10 of their energy in GeV, (N, bins); the last bin is open."""
     bins = len(SPECTRUM_EDGES) - 1
-    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy[filled]), side="right") - 1
-    return hits.counts(filled, place.clip(0, bins - 1), bins)
+    place = np.searchsorted(SPECTRUM_EDGES, np.log10(hits.energy), side="right") - 1
+    return hits.sums(place.clip(0, bins - 1), bins, filled)

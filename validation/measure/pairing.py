@@ -11,6 +11,7 @@ from scipy import stats
 from calopipe.errors import InputError
 from calopipe.labels import PHI, LabelRange
 from calopipe.progress import say
+from calopipe.showers.cells import Mask
 from calopipe.storage import Location
 from validation.measure.edges import wide
 from validation.measure.sets import Labels, Rows, ShowerSet, Table, selected
@@ -120,7 +121,7 @@ def _require_same_mix(expected: npt.NDArray[np.int32], given: npt.NDArray[np.int
         )
 
 
-def _spanned(rows: Rows, candidate: Table) -> npt.NDArray[np.bool_]:
+def _spanned(rows: Rows, candidate: Table) -> Mask:
     """Which rows are of a kind, and have labels in the span, that the candidate has, up to rounding, (N,)."""
     inside = np.isin(rows.particle, candidate.particle)
     for name, _, _ in _LABELS:

@@ -66,7 +66,7 @@ def seen(hits: Deposits, geometry: Geometry) -> Seen:
     for mm, moment in ((x, moment_x), (y, moment_y)):
         mean = divided(moment.sum(axis=1), total)
         away = hits.energy * ((mm - mean[hits.event]) ** 2 + ring**2 / 2)
-        along.append((mean, divided(hits.sums(np.zeros_like(place), 1, away)[:, 0], total)))
+        along.append((mean, divided(hits.sums(0, 1, away)[:, 0], total)))
     stored = sparse.csr_array(
         (hits.energy, (hits.event, hits.layer * where.exists.shape[1] + place)),
         shape=(hits.events, where.exists.size),

@@ -47,7 +47,7 @@ class ShowerSet:
     """
 
     files: tuple[ShowerFile, ...]
-    masks: tuple[npt.NDArray[np.bool_], ...]
+    masks: tuple[Mask, ...]
     name: str
     selection: Selection
 
@@ -200,7 +200,7 @@ class Subset(Table):
 Rows = Table | Observables  # on disk, or in memory
 
 
-def selected(rows: Rows, mask: npt.NDArray[np.bool_]) -> Rows:
+def selected(rows: Rows, mask: Mask) -> Rows:
     """The rows that a mask (N,) selects."""
     if mask.all():
         return rows
@@ -260,7 +260,7 @@ def measure(showers: ShowerSet) -> Measured:
     InputError: a corrupt shower while `bad_event` is "stop", or Monte Carlo without any energy.
     """
     geometry = showers.geometry
-    above_cut: list[npt.NDArray[np.bool_]] = []
+    above_cut: list[Mask] = []
     digests: list[Digests] = []
     gallery: list[Picture] = []
     bad_showers, first_bad = 0, ""
