@@ -24,8 +24,6 @@ from validation.judge.answers import Measurement, judge_all, scalars
 from validation.judge.faults import Findings, finding
 from validation.statistics.estimates import Estimate
 
-_FIELD = "flow"  # the field, whose name its folder of grades has
-
 
 @dataclass(frozen=True)
 class _Rule:
@@ -65,7 +63,7 @@ def validate(
     the same request is there already, with its report, nothing is computed again.
     InputError: files that cannot be read or compared, two roll-outs of one simulation, an unknown grade.
     """
-    limits = load_grade(grade, _FIELD)
+    limits = load_grade(grade, "flow")
     sides = {"reference": reference, "candidate": candidate, "floor": floor}
     opened = {side: [open_flow(path) for path in paths] for side, paths in sides.items()}
     inputs: dict[str, Any] = {

@@ -6,9 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 
+from calopipe.events.splits import Digests
 from validation.measure.edges import HIT_GEV
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows
@@ -25,7 +25,7 @@ def bad_cells(count: int, first: str, total: int) -> Findings:
     return finding("NaN or negative cells", count, detail)
 
 
-def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice") -> Findings:
+def repeated(showers: Digests, what: str = "The same shower twice") -> Findings:
     """The same shower twice in a set, by the digests of showers with energy.
 
     In Monte Carlo this is a caution: its errors are then larger than they look. `repeated_more` is the hard failure.
@@ -34,7 +34,7 @@ def repeated(showers: npt.NDArray[np.uint64], what: str = "The same shower twice
     return finding(what, count, f"{count:,} of {len(showers):,} showers repeat another")
 
 
-def repeated_more(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.uint64]) -> Findings:
+def repeated_more(reference: Digests, candidate: Digests) -> Findings:
     """The same shower twice in the candidate. Monte Carlo may repeat showers too, for example in a calorimeter of a few
     cells that are read out in steps. Then only significantly more repeats count, by Fisher's exact test on as many
     showers of both sets.
@@ -47,11 +47,11 @@ def repeated_more(reference: npt.NDArray[np.uint64], candidate: npt.NDArray[np.u
     return repeated(candidate)
 
 
-def _repeats(showers: npt.NDArray[np.uint64]) -> int:
+def _repeats(showers: Digests) -> int:
     return len(showers) - len(np.unique(showers))
 
 
-def copied(showers: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64], what: str) -> Findings:
+def copied(showers: Digests, other: Digests, what: str) -> Findings:
     """Showers that are also in `other`, cell for cell; `what` is the name of the finding.
 
     This is a caution, not a failure: to compare a file with itself is a useful check, but no test of a generator.

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from calopipe.grade import Grade
-from calopipe.showers.cells import Array, Geometry
+from calopipe.showers.cells import Array, Geometry, Index, Mask
 from validation.measure.edges import ring_label, wide
 from validation.measure.observables import SCALARS, Columns
 from validation.measure.sets import SAMPLE_SHOWERS, Rows, Samples, thinned
@@ -38,7 +38,7 @@ class Bin:
     low: float
     high: float
 
-    def holds(self, values: npt.NDArray[np.floating]) -> npt.NDArray[np.bool_]:
+    def holds(self, values: npt.NDArray[np.floating]) -> Mask:
         return (values >= self.low) & (values < self.high)
 
 
@@ -164,7 +164,7 @@ def bins(values: Array, count: int, unit: str) -> list[Bin]:
     return _between(distinct, np.unique(np.where(nearer, before, after)), unit)
 
 
-def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin]:
+def _between(distinct: Array, cuts: Index, unit: str) -> list[Bin]:
     """Bins of the rising values `distinct`, cut after the values with the indices `cuts`, and named by their values."""
     edges = [-math.inf, *((distinct[cuts] + distinct[cuts + 1]) / 2).tolist(), math.inf]
     firsts, lasts = distinct[[0, *(cuts + 1)]], distinct[[*cuts, -1]]
@@ -172,7 +172,7 @@ def _between(distinct: Array, cuts: npt.NDArray[np.intp], unit: str) -> list[Bin
     return [Bin(name, low, high) for name, (low, high) in zip(names, itertools.pairwise(edges), strict=True)]
 
 
-def joined(rings: npt.NDArray[np.bool_], error: Callable[[list[int]], float], tolerance: float) -> list[list[int]]:
+def joined(rings: Mask, error: Callable[[list[int]], float], tolerance: float) -> list[list[int]]:
     """The chosen `rings` (N,) in groups of neighbours, whose sums Monte Carlo itself knows to a part of the tolerance.
 
     `error` is Monte Carlo's own of a group. A ring that few showers reach would never be decided: it is joined to the

@@ -6,12 +6,11 @@ import math
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 from threadpoolctl import threadpool_limits
 
-from calopipe.showers.cells import Array
+from calopipe.showers.cells import Array, Mask
 
 LEAST_SHOWERS = 50  # a side: with fewer, a classifier that is trained on half of them learns nothing
 _ROUNDS = 100
@@ -66,14 +65,12 @@ def delong(negative: Array, positive: Array, *, per_event: int = 0) -> tuple[flo
     return value, float(of_negative.var(ddof=1) / n + of_positive.var(ddof=1) / m)
 
 
-def _half(events: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+def _half(events: int, rng: np.random.Generator) -> Mask:
     """A mask of a random half of the events; this half is scored first."""
     return rng.permutation(events) < events // 2
 
 
-def _scores(
-    reference: Array, candidate: Array, rows: npt.NDArray[np.bool_], partners: npt.NDArray[np.bool_], *, seed: int
-) -> tuple[Array, Array]:
+def _scores(reference: Array, candidate: Array, rows: Mask, partners: Mask, *, seed: int) -> tuple[Array, Array]:
     """Scores of the showers that `rows` and `partners` select, by trees that have learned on the other showers.
 
     It uses one thread, since a sum over several threads depends on their number.

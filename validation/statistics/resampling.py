@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array
+from calopipe.showers.cells import Array, Mask
 from validation.statistics.estimates import Estimate
 
 Features = Mapping[str, Array]  # name -> (events, k): values that are averaged over events
@@ -270,7 +270,7 @@ def _slices(events: int) -> Iterator[slice]:
     return (slice(start, min(start + _CHUNK_EVENTS, events)) for start in range(0, events, _CHUNK_EVENTS))
 
 
-def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> npt.NDArray[np.bool_]:
+def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Mask:
     """Which showers play the reference, (resamples, showers): a random share, as large as the reference's own."""
     return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
 
