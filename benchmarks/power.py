@@ -32,7 +32,7 @@ from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
 from calopipe.showers.hits import Hits
 from calopipe.showers.selection import Selection
-from validation.compare import Judgement
+from validation.compare import Judgement, without_empty
 from validation.measure.edges import SPECTRUM_EDGES
 from validation.measure.observables import SCALARS, Observables, observe
 from validation.measure.sets import Measured, Table
@@ -114,9 +114,9 @@ def outcomes(sound: Sample, faulty: Sample, fault: Fault, *, grade: str, events:
         reference, candidate = order[:events], fault.rows(order[events : 2 * events])
         sets = sound.measured(reference), faulty.measured(candidate[inside[candidate]])
         smallest = min(len(each.table) for each in sets)
-        limits, paired = load_grade(grade), (0, sets[0].table)
+        limits, compared = load_grade(grade), without_empty(sets[0].table, sets[1].table, 0)
         binning = Binning.of(sets[0].table, smallest, sound.geometry, limits)
-        yield outcome(Judgement.of(*sets, paired=paired, binning=binning, grade=limits, seed=split))
+        yield outcome(Judgement.of(*sets, compared, binning=binning, grade=limits, seed=split))
 
 
 def row(fault: Fault, grade: str, events: int, found: Sequence[Outcome]) -> str:

@@ -16,7 +16,7 @@ from calopipe.grade import load_grade
 from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from calopipe.showers.metric import REFERENCE_BINS
-from validation.compare import Judgement, validate
+from validation.compare import Judgement, validate, without_empty
 from validation.judge import similarity
 from validation.judge.answers import judge_all
 from validation.judge.challenger import against_incumbent
@@ -38,9 +38,9 @@ def measured(showers: Showers, cut_gev: float = 0.2) -> Measured:
 
 def judged(reference: Measured, candidate: Measured, *, events: int = 0, per_event: int = 0) -> Judgement:
     """The judgement, in bins for `events` events, or for the number of the candidate's."""
-    grade, paired = load_grade("gan"), (per_event, reference.table)
+    grade, compared = load_grade("gan"), without_empty(reference.table, candidate.table, per_event)
     binning = Binning.of(reference.table, events or len(candidate.table), SMALL_GEOMETRY, grade)
-    return Judgement.of(reference, candidate, paired=paired, binning=binning, grade=grade, seed=0)
+    return Judgement.of(reference, candidate, compared, binning=binning, grade=grade, seed=0)
 
 
 def repeated(showers: Showers, times: int) -> Showers:
@@ -123,20 +123,6 @@ def test_an_event_goes_with_all_its_partners_where_one_is_empty() -> None:
     expected = np.delete(np.arange(40), 2)
     np.testing.assert_array_equal(found.compared.reference.energy_gev, made.energy_gev[expected])
     np.testing.assert_array_equal(found.compared.candidate.energy_gev, np.repeat(many.energy_gev[::3][expected], 3))
-
-
-def test_two_sets_with_as_many_empty_showers_are_alike() -> None:
-    """Both sets are cut in the same way; the shares of empty showers are compared before."""
-
-    def with_empty(seed: int, share: float) -> Measured:
-        made = make_showers(events=500, seed=seed)
-        made.cells[np.random.default_rng(seed).random(500) < share] *= np.float32(1e-3)
-        return measured(made)
-
-    reference, alike, worse = with_empty(1, 0.05), with_empty(2, 0.05), with_empty(3, 0.2)
-    found = judged(reference, alike)
-    assert (found.hard_failures, found.verdict) == ([], "inconclusive")
-    assert [failure["name"] for failure in judged(reference, worse).hard_failures] == ["Empty showers"]
 
 
 def test_the_metric_takes_showers_from_all_of_a_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,12 +91,13 @@ def validate(
 
     storage.require_writable(output)  # checked first, as measuring may take minutes
     measured: dict[str, Measured] = {}
-    paired: dict[str, tuple[int, Rows]] = {}
+    compared: dict[str, Tables] = {}
     for name, showers in sets.items():
         measured[name] = measure(showers)
         if name in _JUDGED:  # before the next set is measured for minutes, since another beam is refused
-            paired[name] = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
-    some, document = _judged(sets["reference"].geometry, measured, paired, limits, seed)
+            per_event, rows = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
+            compared[name] = without_empty(rows, measured[name].table, per_event)
+    some, document = _judged(sets["reference"].geometry, measured, compared, limits, seed)
     of_challenge = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
     document["challenge"] = of_challenge
     pictures = _plots(measured, some, document, sets["reference"].geometry, output)
@@ -120,20 +121,15 @@ def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training
 
 
 def _judged(
-    geometry: Geometry,
-    measured: Mapping[str, Measured],
-    paired: Mapping[str, tuple[int, Rows]],
-    grade: Grade,
-    seed: int,
+    geometry: Geometry, measured: Mapping[str, Measured], compared: Mapping[str, Tables], grade: Grade, seed: int
 ) -> tuple[Samples, dict[str, Any]]:
     """A sample of the compared showers, and the verdict's document, which is about all of them."""
     reference, candidate = measured["reference"], measured["candidate"]
-    candidates = {name: measured[name] for name in _JUDGED if name in measured}
-    events = min(len(showers.table) for showers in (reference, *candidates.values()))
+    events = min(len(measured[name].table) for name in ("reference", *compared))
     binning = Binning.of(reference.table, events, geometry, grade)
     judged, *previous = (
-        Judgement.of(reference, showers, paired=paired[name], binning=binning, grade=grade, seed=seed)
-        for name, showers in candidates.items()
+        Judgement.of(reference, measured[name], tables, binning=binning, grade=grade, seed=seed)
+        for name, tables in compared.items()
     )
     rng = np.random.default_rng(seed)
     some = samples(judged.compared, SAMPLE_SHOWERS, rng)
@@ -173,18 +169,9 @@ class Judgement:
 
     @classmethod
     def of(
-        cls,
-        reference: Measured,
-        candidate: Measured,
-        *,
-        paired: tuple[int, Rows],
-        binning: Binning,
-        grade: Grade,
-        seed: int,
+        cls, reference: Measured, candidate: Measured, compared: Tables, *, binning: Binning, grade: Grade, seed: int
     ) -> Judgement:
-        """Judge the `candidate` by the Monte Carlo `reference` under `grade`; `paired` is what `pairing` returned."""
-        per_event, rows = paired
-        compared = _without_empty(rows, candidate.table, per_event)
+        """Judge the `candidate` by the Monte Carlo `reference` under `grade`."""
         rng = np.random.default_rng(seed)
         measurements = measure_criteria(compared, binning=binning, grade=grade, rng=rng)
         failures = [
@@ -206,7 +193,7 @@ class Judgement:
         return overall([criterion.verdict for criterion in self.criteria], self.hard_failures, self.cautions)
 
 
-def _without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
+def without_empty(reference: Rows, candidate: Rows, per_event: int) -> Tables:
     """The showers with energy; in paired sets, the events in which all showers have energy."""
     events, showers = ~reference.empty, ~candidate.empty
     if per_event:
