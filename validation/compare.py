@@ -98,8 +98,7 @@ def validate(
             per_event, rows = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
             compared[name] = without_empty(rows, measured[name].table, per_event)
     some, document = _judged(sets["reference"].geometry, measured, compared, limits, seed)
-    of_challenge = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
-    document["challenge"] = of_challenge
+    document["challenge"] = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
     pictures = _plots(measured, some, document, sets["reference"].geometry, output)
     return comparison.write(document, lambda whole: report.page(whole, pictures))
 
