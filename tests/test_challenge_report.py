@@ -20,12 +20,11 @@ from calopipe.showers.challenge import CLASSIFIER, TIMING
 from calopipe.showers.challenge.highlevel import high_level
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
-from calopipe.showers.selection import Selection
 from validation.__main__ import _asked, parser
 from validation.challenge.histograms import Histograms, separations
 from validation.challenge.numbers import Asked, _mean, features, numbers
 from validation.challenge.published import published
-from validation.measure.sets import COUNT, ShowerSet
+from validation.measure.sets import COUNT
 from validation.report.page import _these
 from validation.report.page import challenge as section
 from validation.statistics.distances import kpd
@@ -79,7 +78,7 @@ def test_bad_cells_of_a_candidate_and_showers_below_the_cut_are_left_out(tmp_pat
         file["showers"][:] = values
     cut_gev = float(np.median(deposits[1:])) + 1e-6
     for cut, kept in ((0.0, deposits >= 0), (cut_gev, deposits > cut_gev)):
-        showers = ShowerSet.open([path], "showers", Selection(cut_gev=cut, bad_event=COUNT))
+        showers = opened(path, cut_gev=cut, bad_event=COUNT)
         ((high, cells_mev),) = features(showers)
         assert np.isfinite(cells_mev).all()
         assert cells_mev.min() == 0
@@ -182,9 +181,8 @@ def test_bad_input(tmp_path: Path) -> None:
                 continue
             with pytest.raises(InputError, match="was trained on other candidate files"):
                 asked.require_of(*sets)
-    other = ShowerSet.open([reference], "showers", Selection("test"))
     with pytest.raises(InputError, match="the split all of the reference, and --split is test"):
-        Asked.read(classifier, None).require_of(other, opened(candidate))
+        Asked.read(classifier, None).require_of(opened(reference, split="test"), opened(candidate))
 
 
 def test_a_file_for_the_table_asks_for_the_challenge(tmp_path: Path) -> None:

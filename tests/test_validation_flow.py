@@ -125,7 +125,7 @@ def test_less_divergence_is_no_fault_and_two_simulations_have_an_interval() -> N
     assert {each["floor"]["value"] for each in alone["criteria"]} == {None}
 
 
-def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_path: Path) -> None:
+def test_a_floor_may_be_shorter_than_the_roll_outs(tmp_path: Path) -> None:
     """It begins with the roll-out, and drifts by 10 % of a period in each period."""
     short = street(tmp_path / "short.h5", frames=14, start=8, frequency=1.1)
     verdict = judged(tmp_path, "--floor", str(short))
@@ -133,8 +133,6 @@ def test_a_floor_may_be_shorter_than_the_roll_outs_but_not_than_a_period(tmp_pat
     assert len(floor["by_step"]["relative_l2"]) == 14
     assert floor["strouhal"] == pytest.approx([0.2, 0.22], rel=0.02)
     assert verdict["verdict"] == "accepted"  # a floor decides nothing
-    with pytest.raises(InputError, match=r"few.h5: only 9 frames can be compared with .* \(a shedding period has 10"):
-        judged(tmp_path, "--floor", str(street(tmp_path / "few.h5", frames=9, start=8)))
 
 
 def moved(path: Path) -> Path:

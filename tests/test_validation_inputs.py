@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from judging import opened
 from showers import SMALL_GEOMETRY, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
@@ -166,13 +167,13 @@ def test_the_command_line_shows_the_worst_criteria_and_requires_a_verdict(
         main([*asked, "--require", "accepted"])
 
 
-def _shower_set(path: Path, energy: Any, phi: Any = None, **more: Any) -> ShowerSet:
+def _shower_set(path: Path, energy: Any, phi: Any = None) -> ShowerSet:
     """A set of one repeated shower, at 1.5 rad."""
     labels = np.asarray(energy, np.float32)
     made = make_showers(events=1)[np.zeros(len(labels), int)]
     azimuth = {} if phi is None else {"phi": np.asarray(phi, np.float32)}
     write_file(path, made, energy=labels, theta=np.full(len(labels), 1.5, np.float32), **azimuth)
-    return ShowerSet.open([path], path.stem, Selection(**more))
+    return opened(path)
 
 
 @pytest.mark.parametrize("low", [100.0, 10.0])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from judging import opened
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_labelled_showers, write_file
 
 from calopipe.errors import InputError
@@ -16,7 +17,6 @@ from calopipe.grade import load_grade
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry, Layer, Showers
 from calopipe.showers.hits import Hits
-from calopipe.showers.selection import Selection
 from validation.judge.answers import Criterion, judge_all
 from validation.judge.criteria import measure_criteria
 from validation.measure.observables import observe
@@ -27,7 +27,7 @@ from validation.statistics.binning import Binning
 
 def _set(path: Path, showers: Showers) -> ShowerSet:
     write_file(path, showers, phi=showers.more[PHI], pdg=showers.more[PARTICLE])
-    return ShowerSet.open([path], path.stem, Selection())
+    return opened(path)
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_the_table_holds_the_kinds_and_pairs_go_by_them(reference: tuple[ShowerS
         require_comparable(of_mc, _set(tmp_path / "one.h5", electrons))
     write_file(tmp_path / "none.h5", made)
     with pytest.raises(InputError, match="its showers have neither phi nor pdg, those of the reference phi and pdg"):
-        require_comparable(of_mc, ShowerSet.open([tmp_path / "none.h5"], "none", Selection()))
+        require_comparable(of_mc, opened(tmp_path / "none.h5"))
 
 
 def test_sets_of_another_mix_are_no_sets_of_one_beam(reference: tuple[ShowerSet, Measured], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
 from validation.measure import sets
 from validation.measure.observables import Observables
-from validation.measure.sets import COUNT, PIECE_SHOWERS, ShowerSet, Subset, Table, Tables, measure, samples, selected
+from validation.measure.sets import COUNT, PIECE_SHOWERS, Subset, Table, Tables, measure, samples, selected
 
 
 def assert_same(first: Observables, second: Observables, rtol: float = 0) -> None:
@@ -83,9 +83,9 @@ def test_a_shower_at_the_cut_counts_as_preprocessing_counts_it(tmp_path: Path) -
     made = make_showers(events=20)
     path = write_file(tmp_path / "a.h5", made)
     for deposit in np.sort(Hits.of(made.cells).sums())[:-1]:  # a cut that leaves no shower is an error
-        selection = Selection(cut_gev=float(deposit * SMALL_GEOMETRY.file_unit_gev))
-        empty = measure(ShowerSet.open([path], "Monte Carlo", selection)).table.empty
-        np.testing.assert_array_equal(empty, ~open_showers(path).chosen(selection)[0])
+        cut_gev = float(deposit * SMALL_GEOMETRY.file_unit_gev)
+        empty = measure(opened(path, cut_gev=cut_gev)).table.empty
+        np.testing.assert_array_equal(empty, ~open_showers(path).chosen(Selection(cut_gev=cut_gev))[0])
 
 
 def test_monte_carlo_without_a_good_label_and_a_candidate_with_a_bad_one_are_errors(tmp_path: Path) -> None:
