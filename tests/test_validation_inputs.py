@@ -22,7 +22,7 @@ from calopipe.verdict import Comparison, _code_version
 from validation import compare
 from validation.__main__ import main
 from validation.compare import validate
-from validation.measure.pairing import require_comparable, require_same_cut
+from validation.measure.pairing import require_comparable
 from validation.measure.sets import COUNT, ShowerSet
 from validation.statistics import binning as bins_of_labels
 
@@ -201,12 +201,13 @@ def test_an_azimuth_beyond_the_reference_is_told_in_degrees(tmp_path: Path) -> N
 
 
 def test_showers_that_were_generated_above_the_same_cut_are_compared(tmp_path: Path) -> None:
-    (file,) = _shower_set(tmp_path / "a.h5", [100.0, 110.0]).files
+    _shower_set(tmp_path / "a.h5", [100.0, 110.0])
+    reference = opened(tmp_path / "a.h5", cut_gev=0.2)
     for cut_gev, told in ((0.2, False), (0.3, True), (0.0, False)):
-        generated = ShowerSet((replace(file, cut_gev=cut_gev),), (np.ones(2, bool),), "candidate", Selection())
+        generated = replace(reference, files=(replace(reference.files[0], cut_gev=cut_gev),))
         message = r"above 0\.3 GeV, compared are those above 0\.2; give --cut-gev 0\.3"
         with pytest.raises(InputError, match=message) if told else nullcontext():
-            require_same_cut(generated, 0.2)
+            require_comparable(reference, generated)
 
 
 def test_which_sets_are_read_whole_and_which_by_their_split(tmp_path: Path) -> None:

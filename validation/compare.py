@@ -23,7 +23,7 @@ from validation.judge.answers import Criterion, Measurement, judge_all, scalars
 from validation.judge.challenger import against_incumbent
 from validation.judge.criteria import measure_criteria
 from validation.judge.similarity import figure_of_merit, memorised, similarity
-from validation.measure.pairing import pairing, require_comparable, require_one_detector, require_same_cut
+from validation.measure.pairing import pairing, require_comparable, require_one_detector
 from validation.measure.sets import (
     COUNT,
     SAMPLE_SHOWERS,
@@ -113,7 +113,6 @@ def _opened(files: Mapping[str, Sequence[Location]], chosen: Selection, training
     sets = {name: ShowerSet.open(paths, *how[name]) for name, paths in files.items() if paths}
     for other in (sets[name] for name in _JUDGED if name in sets):
         require_comparable(sets["reference"], other)
-        require_same_cut(other, chosen.cut_gev)
     if "training" in sets:
         require_one_detector(sets["reference"], sets["training"])
     return sets

@@ -36,7 +36,9 @@ def require_one_detector(reference: ShowerSet, other: ShowerSet) -> None:
 
 
 def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
-    """Raise InputError unless both sets are of one detector, and the candidate's labels in the reference's range."""
+    """Raise InputError unless both sets are of one detector, the candidate's labels in the reference's range, and its
+    showers generated with no higher cut than the reference is read with.
+    """
     require_one_detector(reference, candidate)
     expected, labels = (
         LabelRange.joined(LabelRange.of(file.more) for file in showers.files) for showers in (reference, candidate)
@@ -63,11 +65,8 @@ def require_comparable(reference: ShowerSet, candidate: ShowerSet) -> None:
                 f"outside the reference's {low:.4g} to {high:.4g} {unit}, such as {outside[0]:.4g}; compare sets of "
                 "one beam"
             )
-
-
-def require_same_cut(generated: ShowerSet, cut_gev: float) -> None:
-    """Raise InputError if showers were generated with a higher cut than `cut_gev`."""
-    for file in generated.files:
+    cut_gev = reference.selection.cut_gev
+    for file in candidate.files:
         if file.cut_gev > cut_gev:
             raise InputError(
                 f"{file.path}: generated for showers above {file.cut_gev:g} GeV, compared are those above {cut_gev:g}; "
