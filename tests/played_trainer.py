@@ -2,7 +2,7 @@
 
 They do only what the launcher can see. A TrainJob and its runtime become pods, named and labelled as by JobSet. The
 commands of the pods run here as processes, with the environment and arguments of the pods. Their logs are served to the
-API server as by a kubelet. The rules of the runtime decide what follows from their ends.
+API server as by a kubelet. A worker that fails fails its job, as by the rules of the runtime for a defect or bad input.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import copy
 import secrets
 import subprocess
 from datetime import UTC, datetime
-from functools import partial
 
 from kubernetes_api import Json, KubernetesApi
 from played_node import INDEX, NODE, Node
@@ -37,45 +36,30 @@ class PlayedTrainer:
     def wait_for_job(self) -> Json:
         return wait_until(lambda: next(iter(self.jobs()), None), "a TrainJob")
 
-    def schedule(self, job: Json, attempt: int = 0) -> list[Json]:
-        """Make the pods of `job`, whose containers are about to be started."""
-        template = self._template(job)
+    def start(self, job: Json) -> None:
+        """Make the pods of `job`, and start their containers."""
+        name, template = job["metadata"]["name"], self._template(job)
         nodes = range(job["spec"]["trainer"]["numNodes"])
-        pods = [self._api.call("POST", self._pods, _pod(job, template, index, attempt)) for index in nodes]
-        for pod in pods:
-            self._report(pod, "Pending", {"waiting": {"reason": "ContainerCreating"}})
-        return pods
-
-    def start(self, job: Json, pods: list[Json] | None = None) -> list[subprocess.Popen[str]]:
-        """Start the containers of `pods`, by default of new ones."""
-        name = job["metadata"]["name"]
-        pods = self.schedule(job) if pods is None else pods
-        network = {f"{name}-node-0-{index}.{name}:2222": f"127.0.0.1:{free_port()}" for index in range(len(pods))}
+        pods = [self._api.call("POST", self._pods, _pod(job, template, index)) for index in nodes]
+        network = {f"{name}-node-0-{index}.{name}:2222": f"127.0.0.1:{free_port()}" for index in nodes}
         self._teams[name] = [(pod, self._node.start(pod, network)) for pod in pods]
         for pod in pods:
             self._report(pod, "Running", {"running": {}})
-        return [process for _, process in self._teams[name]]
 
-    def play(self, outcome: str = "Complete") -> None:
-        """Play a job from its creation to its deletion, with this `outcome`."""
+    def play(self) -> None:
+        """Play a job from its creation to its deletion."""
         job = self.wait_for_job()
         self.start(job)
-        assert self.conclude(job) == outcome
+        self.conclude(job)
         self.collect(job)
-
-    def _runtime(self, job: Json) -> Json:
-        path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{self.namespace}/trainingruntimes/"
-        spec = self._api.call("GET", path + job["spec"]["runtimeRef"]["name"])["spec"]["template"]["spec"]
-        return dict(spec)
-
-    def _replicated_job(self, job: Json) -> Json:
-        label = "trainer.kubeflow.org/trainjob-ancestor-step"
-        jobs = self._runtime(job)["replicatedJobs"]
-        return next(each["template"] for each in jobs if each["template"]["metadata"]["labels"][label] == "trainer")
 
     def _template(self, job: Json) -> Json:
         """The runtime's template of a pod with the settings of the TrainJob, joined as by the Trainer."""
-        template = copy.deepcopy(self._replicated_job(job)["spec"]["template"])
+        path = f"/apis/trainer.kubeflow.org/v1alpha1/namespaces/{self.namespace}/trainingruntimes/"
+        runtime = self._api.call("GET", path + job["spec"]["runtimeRef"]["name"])["spec"]["template"]["spec"]
+        step = "trainer.kubeflow.org/trainjob-ancestor-step"
+        jobs = [each["template"] for each in runtime["replicatedJobs"]]
+        template = next(each for each in jobs if each["metadata"]["labels"][step] == "trainer")["spec"]["template"]
         container = next(each for each in template["spec"]["containers"] if each["name"] == "node")
         trainer = job["spec"]["trainer"]
         container |= {name: trainer[name] for name in ("image", "command", "args") if name in trainer}
@@ -89,10 +73,9 @@ class PlayedTrainer:
         path = f"{self._pods}/{pod['metadata']['name']}/status"
         self._api.call("PATCH", path, body, "strategic-merge-patch+json")
 
-    def conclude(self, job: Json) -> str:
-        """Wait until a worker has failed or all have ended, and follow the runtime's rules. Returns what was done."""
-        name = job["metadata"]["name"]
-        team = self._teams[name]
+    def conclude(self, job: Json) -> None:
+        """Wait until a worker has failed or all have ended: then `job` has failed, or is complete."""
+        team = self._teams[job["metadata"]["name"]]
 
         def over() -> bool:
             codes = [process.poll() for _, process in team]
@@ -105,23 +88,13 @@ class PlayedTrainer:
                 ended = self._node.end(pod, process)
                 codes.append(ended["exitCode"])
                 self._report(pod, "Failed" if ended["exitCode"] else "Succeeded", {"terminated": ended})
-        if not any(codes):
-            self._condition(job, "Complete", "AllJobsCompleted", "jobset completed successfully")
-            return "Complete"
-        runtime, rules = self._runtime(job), self._replicated_job(job)["spec"]["podFailurePolicy"]["rules"]
-        fatal = next(rule["onExitCodes"]["values"] for rule in rules if rule["action"] == "FailJob")
-        reason = "PodFailurePolicy" if set(codes) & set(fatal) else "BackoffLimitExceeded"
-        for pod, process in team:  # the Job controller deletes the pods that still run
-            if process.poll() is None:
+            else:  # the Job controller deletes the pods that still run
                 end(process)
                 self._remove(pod)
-        fatal_to_all = [rule for rule in runtime["failurePolicy"]["rules"] if rule["action"] == "FailJobSet"]
-        if any(reason in rule["onJobFailureReasons"] for rule in fatal_to_all):
-            self._condition(job, "Failed", "FailJobSetFailurePolicyAction", f"jobset failed due to {reason}")
-            return "Failed"
-        for pod, _ in team:
-            self._remove(pod)
-        return "Restart"
+        if any(codes):
+            self._condition(job, "Failed", "FailJobSetFailurePolicyAction", "jobset failed due to PodFailurePolicy")
+        else:
+            self._condition(job, "Complete", "AllJobsCompleted", "jobset completed successfully")
 
     def _condition(self, job: Json, kind: str, reason: str, message: str) -> None:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -129,21 +102,15 @@ class PlayedTrainer:
         path = f"{self._jobs}/{job['metadata']['name']}/status"
         self._api.call("PATCH", path, {"status": {"conditions": [condition]}}, "merge-patch+json")
 
-    def is_going(self, job: Json) -> bool:
-        """Whether `job` was deleted, even if its pods still exist."""
-        found = self._api.find(f"{self._jobs}/{job['metadata']['name']}")
-        return found is None or "deletionTimestamp" in found["metadata"]
-
     def collect(self, job: Json) -> None:
         """When `job` is deleted, end and remove its pods first, as in a deletion in the foreground."""
-        name = job["metadata"]["name"]
-        wait_until(partial(self.is_going, job), f"the deletion of TrainJob {name}")
-        found = self._api.call("GET", f"{self._jobs}/{name}")
-        assert found["metadata"]["finalizers"] == ["foregroundDeletion"]
-        for pod, process in self._teams.pop(name, []):
+        path = f"{self._jobs}/{job['metadata']['name']}"
+        wait_until(lambda: "deletionTimestamp" in self._api.call("GET", path)["metadata"], f"the deletion of {path}")
+        assert self._api.call("GET", path)["metadata"]["finalizers"] == ["foregroundDeletion"]
+        for pod, process in self._teams.pop(job["metadata"]["name"], []):
             end(process)
             self._remove(pod)
-        self._api.call("PATCH", f"{self._jobs}/{name}", {"metadata": {"finalizers": None}}, "merge-patch+json")
+        self._api.call("PATCH", path, {"metadata": {"finalizers": None}}, "merge-patch+json")
 
     def _remove(self, pod: Json) -> None:
         path = f"{self._pods}/{pod['metadata']['name']}"
@@ -162,14 +129,14 @@ class PlayedTrainer:
                 self._api.call("DELETE", path)
 
 
-def _pod(job: Json, template: Json, index: int, attempt: int) -> Json:
+def _pod(job: Json, template: Json, index: int) -> Json:
     """A pod of `job` as JobSet and Job make it of the template."""
     name = job["metadata"]["name"]
     labels = template["metadata"]["labels"] | {
         "jobset.sigs.k8s.io/jobset-name": name,
         "jobset.sigs.k8s.io/replicatedjob-name": "node",
         "jobset.sigs.k8s.io/job-index": "0",
-        "jobset.sigs.k8s.io/restart-attempt": str(attempt),
+        "jobset.sigs.k8s.io/restart-attempt": "0",
         INDEX: str(index),
     }
     spec = copy.deepcopy(template["spec"])

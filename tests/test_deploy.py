@@ -18,6 +18,7 @@ from guides import commands, guide
 from kubernetes_api import Json, KubernetesApi, RefusedError, install, kubernetes_api, trainer_definitions
 from servers import said, wait_until
 
+from calopipe.errors import BAD_INPUT_EXIT_CODE
 from components.image import IMAGE
 from pipelines.cluster.resources import STEPS
 from training.nodes.trainjob import PORT, manifest
@@ -127,6 +128,18 @@ def test_jobset_takes_the_failure_policy() -> None:
         assert set(rule["targetReplicatedJobs"]) <= jobs
         assert set(rule["onJobFailureReasons"]) <= reasons
     assert len({rule["name"] for rule in rules}) == len(rules)
+
+
+def test_a_defect_and_bad_input_end_a_job_and_all_other_ends_of_a_worker_restart_it() -> None:
+    """All others count as BackoffLimitExceeded: a worker that was stopped or lost another, or that a signal ended."""
+    runtime = _manifest("nodes/training-runtime", "TrainingRuntime")["spec"]["template"]["spec"]
+    [final] = [rule for rule in runtime["failurePolicy"]["rules"] if rule["action"] == "FailJobSet"]
+    assert "PodFailurePolicy" in final["onJobFailureReasons"]
+    assert "BackoffLimitExceeded" not in final["onJobFailureReasons"]
+    [job] = runtime["replicatedJobs"]
+    rules = job["template"]["spec"]["podFailurePolicy"]["rules"]
+    [fatal] = [rule["onExitCodes"] for rule in rules if rule["action"] == "FailJob"]
+    assert (fatal["operator"], fatal["values"]) == ("In", [1, BAD_INPUT_EXIT_CODE])
 
 
 def test_the_patch_of_the_guide_leaves_no_policy_of_attempts_and_all_else(tmp_path: Path) -> None:

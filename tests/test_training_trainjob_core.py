@@ -23,7 +23,7 @@ from calopipe.errors import InputError
 from calopipe.kubernetes import Kubernetes
 from training.nodes import trainapi, trainjob
 from training.nodes.trainapi import TrainJobs, pod_state, this_pod, worker_end, workers
-from training.nodes.trainjob import job_name, launch, manifest
+from training.nodes.trainjob import job_name, manifest
 from training.nodes.workers import most_telling
 
 _DNS_LABEL = 63
@@ -106,12 +106,6 @@ def test_a_pod_that_does_not_run_says_why(status: dict[str, Any], told: str) -> 
     pod = V1Pod(status=kube.V1PodStatus(**status))
     assert pod_state(pod) == told
     assert worker_end(pod) is None
-
-
-@pytest.mark.parametrize("wrong", [{"nodes": 0}, {"deadline_s": 0.0}])
-def test_a_launch_of_nothing_is_refused_before_the_cluster_is_asked(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="at least 1 node"):
-        launch(**{"training": "t", "deadline_s": 1.0, **_SETTINGS, **wrong})
 
 
 # --- looking at the workers
@@ -264,9 +258,9 @@ def test_a_job_that_is_deleted_or_replaced_is_told_of(now: dict[str, Any] | None
 def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Changes of its workers' states are printed, in the order of workers; the log is that of the first worker."""
     looks = [_job(("Failed", "False"), uid="1"), _job(uid="1"), _job((end, "True"), uid="1")]
-    teams = [[_worker(1), _worker(0)]] * 2 + [[_worker(1, code=0), _worker(0, code=0)]]
-    for pod in teams[-1]:
-        pod.status.phase = "Succeeded"
+    teams = [[_worker(1), _worker(0)], [_worker(1, code=75), _worker(0)], [_worker(1, code=0), _worker(0, code=0)]]
+    for pod, phase in ((teams[1][0], "Failed"), *((pod, "Succeeded") for pod in teams[2])):
+        pod.status.phase = phase
     logs = [["1 a"], ["1 a", "2 b"], ["2 b", "3 c"]]
     jobs, clock = Mock(), Mock()
     jobs.get.side_effect, jobs.pods.side_effect, jobs.log.side_effect = looks, teams, logs
@@ -276,8 +270,10 @@ def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture
     said = capsys.readouterr()
     assert said.out.splitlines() == ["a", "b", "c"]
     assert said.err.splitlines() == [
-        "worker 0 running, worker 1 running", "worker 0 succeeded, worker 1 succeeded"
-    ]  # fmt: skip
+        "worker 0 running, worker 1 running",
+        "worker 0 running, worker 1 failed: Error (exit code 75)",  # after which all may be started again
+        "worker 0 succeeded, worker 1 succeeded",
+    ]
 
 
 # --- a job that gets no pods

@@ -95,8 +95,6 @@ def launch(
     Raises InputError for what a user can correct, such as a worker's bad input, and RuntimeError for any other failure
     of a worker. Must be called from the main thread, since it handles signals.
     """
-    if nodes < 1 or deadline_s <= 0:
-        raise InputError(f"{nodes} nodes and a time-out of {deadline_s:g} s: expected at least 1 node and some time")
     wanted = manifest(
         job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
     )
