@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,9 +14,8 @@ from urllib.parse import parse_qs, urlsplit
 import kubernetes.client as kube
 import pytest
 from kubeflow_server import STEPS, Kubeflow
-from kubernetes_api import kubeconfig, kubernetes_api
-from played_node import NODE, Node, register
-from servers import Answering, Played, wait_until
+from kubernetes_api import kubeconfig
+from servers import Answering, Played
 
 from calopipe.errors import InputError
 from pipelines import submit
@@ -130,6 +128,9 @@ def test_logs_of_every_step_in_order_or_of_one(
     assert "try" not in capsys.readouterr().out
     with pytest.raises(InputError, match="--step fit: the run has no such step, only preprocess, train"):
         submit.main(["logs", run, "--step", "fit"])
+    cluster.add(run, "root.validate.executor", phase="Pending", waiting=kube.V1ContainerStateWaiting(reason="NoImage"))
+    submit.main(["logs", run, "--step", "validate"])
+    assert capsys.readouterr().out == "--- validate (calorimeter-x-6) is waiting: NoImage\n"
     asking = f"in namespace kubeflow; kubectl describe workflow --namespace kubeflow --selector pipeline/runid={run}"
     with pytest.raises(InputError, match=f"step promote of run {run}: no pod of it has a log {asking} says more"):
         submit.main(["logs", run, "--step", "promote"])
@@ -273,19 +274,6 @@ def test_a_log_that_is_followed_may_be_silent_for_long_and_one_that_is_read_may_
     assert capsys.readouterr().out == 2 * "--- train (calorimeter-x-0)\n  indented  \n\n"
 
 
-def test_a_pod_that_cannot_be_scheduled_says_so(
-    kubeflow: Kubeflow, cluster: Cluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = kubeflow.begun(STEPS)
-    pod = cluster.add(run, "root.train.executor", phase="Pending")
-    pod.status.container_statuses = None
-    pod.status.conditions = [
-        kube.V1PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/3 nodes have a GPU")
-    ]
-    submit.main(["logs", run])
-    assert capsys.readouterr().out == "--- train (calorimeter-x-0) is waiting: 0/3 nodes have a GPU\n"
-
-
 def test_kubernetes_that_refuses_or_is_not_there(
     kubeflow: Kubeflow, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -304,57 +292,3 @@ def test_kubernetes_that_refuses_or_is_not_there(
     monkeypatch.setattr(place, "/nowhere")
     with pytest.raises(InputError, match="kubectl is not set up here"):
         submit.main(["logs", run])
-
-
-_FAILING = """
-import os
-from pathlib import Path
-print("epoch 1 of 60")
-Path(os.environ["TERMINATION_LOG"]).write_text("no such dataset")
-raise SystemExit(2)
-"""
-
-
-@pytest.mark.slow
-def test_a_real_api_server_tells_it_to_whoever_may_list_pods_and_read_logs_and_to_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    node, base = Node({"image": tmp_path}, tmp_path), "/api/v1/namespaces/team"
-    container = {"name": "main", "image": "image", "command": [sys.executable], "args": ["-c", _FAILING], "env": []}
-    metadata = {
-        "name": "calorimeter-x-1",
-        "labels": {"pipeline/runid": "r1"},
-        "annotations": {"workflows.argoproj.io/node-name": "calorimeter-x.root.train.executor"},
-    }
-    group = "/apis/rbac.authorization.k8s.io/v1/namespaces/team"
-    rules = [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]
-    rules += [{"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get"]}]
-    subject = {"kind": "ServiceAccount", "name": "reader", "namespace": "team"}
-    with kubernetes_api(tmp_path) as api, node.serve(tmp_path) as port:
-        register(api, port)
-        api.make_namespace("team", "reader")
-        api.call("POST", f"{group}/roles", {"metadata": {"name": "reader"}, "rules": rules})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "reader"}
-        api.call("POST", f"{group}/rolebindings", {"metadata": {"name": "r"}, "roleRef": role, "subjects": [subject]})
-        spec = {"nodeName": NODE, "restartPolicy": "Never", "containers": [container]}
-        pod = api.call("POST", f"{base}/pods", {"metadata": metadata, "spec": spec})
-        process = node.start(pod, {})
-        process.wait()
-        terminated = node.end(pod, process)
-        state = {"name": "main", "image": "i", "imageID": "", "ready": False, "restartCount": 0}
-        status = {"phase": "Failed", "containerStatuses": [state | {"state": {"terminated": terminated}}]}
-        api.call("PATCH", f"{base}/pods/calorimeter-x-1/status", {"status": status}, "strategic-merge-patch+json")
-
-        def use(account: str) -> None:
-            config = api.kubeconfig(tmp_path / account, "team", api.token("team", account))
-            monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(config))
-
-        use("default")
-        with pytest.raises(InputError, match=r"cannot read the logs .* \(403\)"):
-            logs.print_logs("r1", None, "team")
-        use("reader")
-        wait_until(lambda: logs.reason("r1", "train", "team") != "", "the right to list pods")
-        assert logs.reason("r1", "train", "team") == "no such dataset"
-        assert logs.reason("r2", "train", "team") == ""
-        logs.print_logs("r1", "train", "team")
-        assert capsys.readouterr().out == "--- train (calorimeter-x-1)\nepoch 1 of 60\n"
