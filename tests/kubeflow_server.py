@@ -133,9 +133,7 @@ class Kubeflow:
     secret: str = ""
     multi_user: bool = False
     failing: str = ""
-    """The step at which runs fail, or its driver "STEP-driver"; "start" fails them before, "cancel" terminates them."""
-    titled: bool = False
-    """Whether a node goes by the title of its step."""
+    """The step at which runs fail; "start" fails them before, "cancel" terminates them."""
     faults: dict[str, list[Fault]] = field(default_factory=dict)
     """By operation, one a request; of the operation "*", for ever."""
     asked: list[Asked] = field(default_factory=list)
@@ -153,10 +151,7 @@ class Kubeflow:
 
     def begun(self, steps: list[str], name: str = "calorimeter") -> str:
         """The id of a run that someone has started, of steps in a line."""
-        tasks = {
-            step: {"dependentTasks": steps[:number][-1:], "taskInfo": {"name": step.title()}}
-            for number, step in enumerate(steps)
-        }
+        tasks = {step: {"dependentTasks": steps[:number][-1:]} for number, step in enumerate(steps)}
         run = {"display_name": name, "state": "PENDING", "pipeline_spec": {"root": {"dag": {"tasks": tasks}}}}
         identity = str(self._add(self.runs, "run_id", run)["run_id"])
         self.ticks[identity] = 0
@@ -213,16 +208,12 @@ class Kubeflow:
         for number, name in enumerate(order):
             if tick <= 2 * number:
                 break
-            title = name.title() if self.titled else name
             if state == "FAILED":
-                nodes.append(_node(run, title, ""))
+                nodes.append(_node(run, name, ""))
                 continue
             step = "RUNNING" if tick == 2 * number + 1 else "FAILED" if name == self.failing else "SUCCEEDED"
-            driver = "FAILED" if f"{name}-driver" == self.failing else "SUCCEEDED"
-            nodes.append(_node(run, f"{name}-driver", driver))
-            if driver == "SUCCEEDED":
-                nodes += [_node(run, title, step), _node(run, "executor", step)]
-            if "FAILED" in {step, driver}:
+            nodes += [_node(run, f"{name}-driver", "SUCCEEDED"), _node(run, name, step), _node(run, "executor", step)]
+            if step == "FAILED":
                 state, tick = "FAILED", 2 * len(order)
         else:
             state = "SUCCEEDED" if nodes[-1].get("state") == "SUCCEEDED" else state

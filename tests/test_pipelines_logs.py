@@ -194,8 +194,6 @@ def test_the_step_of_a_pod_is_in_the_name_of_its_node(node: str | None, phase: s
         ("train", [("root.train.executor(0)", "an earlier try"),
                    ("root.train.executor(1)", "/data/x.h5: event 11:\nECAL holds nan")],
          r"step train failed: /data/x\.h5: event 11: ECAL holds nan"),
-        # by its driver, which goes before it: it has no pod then; by the driver of the whole
-        ("train-driver", [("root.train-driver", "the claim\nis gone")], "step train failed: the claim is gone"),
         ("start", [("root-driver", "no such pipeline root")], "run {} failed outside its steps: no such pipeline root"),
     ],
 )  # fmt: skip
