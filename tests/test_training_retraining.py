@@ -267,22 +267,22 @@ def test_nodes_are_given_what_this_process_would_do(site: Site, monkeypatch: pyt
     site.fit(dataset, rival, CONFIG, None)
     config = replace(CONFIG, seed=3, strategy="multi-worker")
     played = Mock()
-    played.launch.side_effect = lambda **_: site.fit(dataset, model, config, rival)
+    played.launch.side_effect = lambda *_: site.fit(dataset, model, config, rival)
     monkeypatch.setattr(mirror, "address", lambda path: f"gs://runs/{path.name}")  # as of folders in mirrors
     for module, name in ((trainjob, "launch"), (mirror, "refresh")):
         monkeypatch.setattr(module, name, getattr(played, name))
     assert fit_on_nodes("small", **job)(dataset, model, config, rival).config == config
-    given = played.launch.call_args.kwargs
-    assert played.mock_calls == [call.launch(**given), call.refresh(model)]
-    assert given["arguments"] == [
+    wanted, _ = played.launch.call_args.args
+    assert played.mock_calls == [call.launch(wanted, 60.0), call.refresh(model)]
+    trainer = wanted["spec"]["trainer"]
+    assert trainer["args"][:-2] == [
         "fit", "--dataset", str(dataset), "--output", "gs://runs/model", "--overwrite", "--config", "small",
         "--strategy", "multi-worker", "--seed", "3", "--warm-start", "gs://runs/rival",
     ]  # fmt: skip
-    assert {name: given[name] for name in job} == job
-    assert type(given["nodes"]) is int
+    assert (trainer["image"], wanted["spec"]["runtimeRef"]["name"], str(trainer["numNodes"])) == ("i:1", "r", "2")
     played.launch.side_effect = None
     with pytest.raises(InputError, match="the nodes left no model there; do they mount what this step sees there"):
         fit_on_nodes("small", **job)(dataset, model, replace(config, seed=4), rival)
     with pytest.raises(InputError, match="the nodes left no model there"):
         fit_on_nodes("small", **job)(dataset, model, config, None)  # which is another attempt
-    assert len({each.kwargs["training"] for each in played.launch.call_args_list}) == 3
+    assert len({each.args[0]["metadata"]["name"] for each in played.launch.call_args_list}) == 3

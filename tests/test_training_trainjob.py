@@ -41,7 +41,7 @@ from calopipe.errors import one_line_errors
 from training.nodes import trainjob
 trainjob._EVERY_S = 0.2
 with one_line_errors():
-    trainjob.launch(**json.loads(sys.argv[1]))
+    trainjob.launch(trainjob.manifest(**json.loads(sys.argv[1])), deadline_s=120)
 """
 
 # The image of a program that does what it is told, in place of training.
@@ -94,8 +94,8 @@ class Place:
     def launch(self, program: str = "", *, wrapper: Sequence[str] = (), **settings: Any) -> Launcher:
         """A launcher of a training, by default of one whose two workers run `program`; `wrapper` starts its process."""
         settings = {
-            "training": "this", "nodes": 2, "image": _STAND_IN, "arguments": [program], "resources": {"cpu": "1"},
-            "deadline_s": 120, "runtime": "calopipe", **settings,
+            "name": "this", "nodes": 2, "image": _STAND_IN, "arguments": [program], "resources": {"cpu": "1"},
+            "runtime": "calopipe", **settings,
         }  # fmt: skip
         log = self.file(f"launcher-{len(self.launchers)}.log")
         command = [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)]

@@ -43,24 +43,22 @@ def job_name(training: str) -> str:
     return f"calopipe-{hashlib.sha256(training.encode()).hexdigest()[:16]}"
 
 
-def addresses(name: str, nodes: int) -> list[str]:
-    """host:port of each worker. A JobSet gives its pods these names, in a headless service with the JobSet's name."""
-    return [f"{name}-{_JOB}-0-{index}.{name}:{PORT}" for index in range(nodes)]
-
-
 def manifest(
     name: str, *, nodes: int, image: str, arguments: Sequence[str], resources: Mapping[str, str], runtime: str
 ) -> dict[str, Any]:
-    """The TrainJob in which `nodes` workers run `python -m training` with `arguments`.
+    """The TrainJob in which `nodes` workers run `python -m training` with `arguments`, as one training.
 
-    Each worker finds its index in JOB_COMPLETION_INDEX, which Kubernetes sets.
+    `resources` are the requests and limits of each worker, `runtime` is the TrainingRuntime in the namespace. Each
+    worker finds its index in JOB_COMPLETION_INDEX, which Kubernetes sets.
     """
+    # A JobSet gives its pods these names, in a headless service with the JobSet's name.
+    hosts = ",".join(f"{name}-{_JOB}-0-{index}.{name}:{PORT}" for index in range(nodes))
     trainer = {
         "numNodes": nodes,
         "image": image,
         "command": ["python", "-m", "training"],
         # Kubernetes replaces $(NAME) by the value of a variable, and $$ by $.
-        "args": [text.replace("$", "$$") for text in (*arguments, "--hosts", ",".join(addresses(name, nodes)))],
+        "args": [text.replace("$", "$$") for text in (*arguments, "--hosts", hosts)],
         "resourcesPerNode": {"requests": dict(resources), "limits": dict(resources)},
     }
     spec = {"runtimeRef": {"apiGroup": GROUP, "kind": "TrainingRuntime", "name": runtime}, "trainer": trainer}
@@ -72,32 +70,17 @@ def manifest(
     }
 
 
-def launch(
-    *,
-    training: str,
-    nodes: int,
-    image: str,
-    arguments: Sequence[str],
-    resources: Mapping[str, str],
-    deadline_s: float,
-    runtime: str,
-) -> None:
-    """Run `python -m training` with `arguments` on `nodes` hosts of the cluster, as one training, to its end.
+def launch(wanted: Json, deadline_s: float) -> None:
+    """Run the TrainJob `wanted`, which `manifest` made, to its end. The first worker's log is repeated here.
 
-    `training` names what is trained. The TrainJob's name is a function of it, so a launcher that was killed and is
-    started again continues with the job it finds. `resources` are the requests and limits of each worker; `runtime` is
-    the TrainingRuntime in the namespace. The first worker's log is repeated here.
-
-    The job is deleted when this function ends: when the job has completed or failed, after `deadline_s` seconds of this
-    launcher, or on SIGTERM and SIGINT, which end this process. If this process is killed, or the API does not answer,
-    the job goes on until the pods of its launchers are deleted, another launcher follows it, or it ends by itself.
+    A launcher that was killed and is started again continues with the job it finds. The job is deleted when this
+    function ends: when the job has completed or failed, after `deadline_s` seconds of this launcher, or on SIGTERM and
+    SIGINT, which end this process. If this process is killed, or the API does not answer, the job goes on until the
+    pods of its launchers are deleted, another launcher follows it, or it ends by itself.
 
     Raises InputError for what a user can correct, such as a worker's bad input, and RuntimeError for any other failure
     of a worker. Must be called from the main thread, since it handles signals.
     """
-    wanted = manifest(
-        job_name(training), nodes=nodes, image=image, arguments=arguments, resources=resources, runtime=runtime
-    )
     owner = this_pod()
     with stop_signals() as signals:
         clock = _Clock(signals, deadline_s)

@@ -36,14 +36,15 @@ def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path
     return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
 
 
-def fit_on_nodes(name: str, **job: Any) -> Fit:
+def fit_on_nodes(name: str, *, nodes: float, deadline_s: float, **job: Any) -> Fit:
     """As `fit_here`, by a TrainJob of several nodes. The nodes must see dataset and model at the same paths.
 
-    `name` is the config's name; `job` has the `nodes` and other arguments of `training.nodes.trainjob.launch`.
+    `name` is the config's name; `job` has the other arguments of `training.nodes.trainjob.manifest`. The number of
+    nodes may be a float, as kfp may hand it on: JSON has one kind of number.
     """
 
     def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
-        from training.nodes.trainjob import launch  # noqa: PLC0415  the client of the Kubernetes API
+        from training.nodes.trainjob import job_name, launch, manifest  # noqa: PLC0415  the client of Kubernetes' API
 
         earlier = folder.read_card(warm_start) if warm_start else None
         training = folder.request_fingerprint(read_manifest(dataset), config, earlier)
@@ -51,8 +52,7 @@ def fit_on_nodes(name: str, **job: Any) -> Fit:
         arguments = ["fit", "--dataset", str(dataset), "--output", place, "--overwrite", *as_options(config, name)]
         if warm_start is not None:
             arguments += ["--warm-start", mirror.address(warm_start)]
-        asked = job | {"nodes": int(job["nodes"])}  # kfp may hand it on as a float: JSON has one kind of number
-        launch(training=f"{training} {place}", arguments=arguments, **asked)
+        launch(manifest(job_name(f"{training} {place}"), nodes=int(nodes), arguments=arguments, **job), deadline_s)
         mirror.refresh(model)
         card = folder.model_in(model)
         if card is None or card.request != training:
