@@ -109,19 +109,18 @@ def test_what_the_steps_would_not_see_or_could_not_do(
     assert not kubeflow.asked
 
 
-def test_devices_and_nodes_decide_the_strategy_and_no_option(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        submit.main([*SUBMIT, "--strategy", "mirrored"])
-    assert "unrecognized arguments: --strategy" in capsys.readouterr().err
-
-
-def test_a_pipeline_that_is_not_known_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """The pipeline is checked before the other options are read, as these depend on the pipeline."""
-    with pytest.raises(SystemExit, match="2"):
-        submit.main(["run", "--pipeline", "another"])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: argument --pipeline: invalid choice: 'another'")
-    assert line.endswith("; see submit.py --help")
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([*SUBMIT, "--strategy", "mirrored"], "unrecognized arguments: --strategy mirrored"),
+        (["run", "--pipeline", "another"], "argument --pipeline: invalid choice: 'another'"),
+    ],
+)
+def test_an_option_that_there_is_not(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+    """Devices and nodes decide the strategy. The pipeline is read before the other options, which depend on it."""
+    told = refused(capsys, *arguments)
+    assert told.startswith(f"error: {line}")
+    assert told.endswith("; see submit.py --help")
 
 
 def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:

@@ -16,8 +16,7 @@ import pytest
 import yaml
 from kubernetes.config import kube_config
 from kubernetes_api import Json, KubernetesApi, install, kubernetes_api, trainer_definitions
-from played_node import Node, register
-from played_trainer import PlayedTrainer
+from played_trainer import Node, PlayedTrainer, register
 from servers import PATIENCE_S, together, wait_until
 from showers import make_dataset, make_file
 from trainings import same_training

@@ -66,14 +66,6 @@ def test_a_tf_config_that_is_wrong_is_told_of_in_one_line(
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("hosts", "index", "said"), [([], 0, "without the workers' addresses"), ([_A], 1, "worker 1 of 1")]
-)
-def test_hosts_and_index_go_together(hosts: list[str], index: int, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        Cluster.here(hosts, index)
-
-
 def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """In an indexed pod, the index is that of the pod."""
     monkeypatch.setenv("TF_CONFIG", "not even JSON")
@@ -83,8 +75,13 @@ def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.Monk
     monkeypatch.delenv("TF_CONFIG")
     assert Cluster.here([], None) is None
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "first")
-    with pytest.raises(InputError, match=r"which of the 2 workers is this\? give its index"):
-        Cluster.here([_A, _B], None)
+    for hosts, index, said in (
+        ([_A, _B], None, r"which of the 2 workers is this\? give its index"),
+        ([_A], 1, "worker 1 of 1 does not exist"),
+        ([], 0, "worker index 0 without the workers' addresses"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Cluster.here(hosts, index)
 
 
 # --- the loss of one
