@@ -122,15 +122,3 @@ def test_placeholders_are_refused_in_names_that_a_pattern_finds(tmp_path: Path) 
     with pytest.raises(SystemExit, match="2"):
         preprocess.python_func(**given)
     assert not (tmp_path / "out/dataset").exists()
-
-
-def test_a_compiled_pipeline_holds_no_secret_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The values that options of the cluster may have are tested in the tests of the package."""
-    for name, secret in SECRETS.items():
-        monkeypatch.setenv(name, secret)
-    submit.main(["compile", "--output", str(tmp_path / "p.yaml"), "--claim", "data:/data"])
-    text = (tmp_path / "p.yaml").read_text()
-    assert "pvcMount" in text
-    assert not [secret for secret in SECRETS.values() if secret in text]

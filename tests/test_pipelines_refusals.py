@@ -128,7 +128,7 @@ def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:
     submit.main([*SUBMIT, "--input", "gs://bucket/*.h5", "/data/a.h5", *more])
     submit.main([*SUBMIT, "--grade", "gan"])
     submit.main(["submit", "--claim", "", "--input", "gs://bucket/*.h5", "--output", "gs://bucket/run"])
-    assert len(kubeflow.runs) == 3
+    assert (len(kubeflow.runs), len(kubeflow.experiments)) == (3, 1)
 
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])

@@ -66,7 +66,7 @@ def _id(printed: str) -> str:
 
 @pytest.mark.usefixtures("tokyo")
 def test_submit(kubeflow: Kubeflow, command: Command) -> None:
-    options = ("--claim", "shared:/data", "--service-account", "trainer", "--name", "mine", "--wait")
+    options = ("--service-account", "trainer", "--name", "mine", "--experiment", "other", "--wait")
     before = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     printed = command("submit", *WHAT, *options)
     assert printed.endswith(": succeeded\n")
@@ -76,18 +76,9 @@ def test_submit(kubeflow: Kubeflow, command: Command) -> None:
     assert run["service_account"] == "trainer"
     named = datetime.strptime(run["display_name"], "mine %Y-%m-%d %H-%M-%S")
     assert before <= named <= datetime.now(UTC).replace(tzinfo=None)
-    assert kubeflow.experiments[run["experiment_id"]]["display_name"] == "calopipe"
+    assert kubeflow.experiments[run["experiment_id"]]["display_name"] == "other"
     assert sorted(run["pipeline_spec"]["pipeline_spec"]["root"]["dag"]["tasks"]) == sorted(STEPS)
-    assert "shared" in str(run["pipeline_spec"]["platform_spec"])
-
-
-def test_an_experiment_is_made_once(kubeflow: Kubeflow, command: Command, small: None) -> None:
-    command("submit", *WHAT)
-    command("submit", *WHAT)
-    assert len(kubeflow.experiments) == 1
-    other = kubeflow.runs[_id(command("submit", *WHAT, "--experiment", "other"))]
-    assert kubeflow.experiments[other["experiment_id"]]["display_name"] == "other"
-    assert other["service_account"] == "pipeline-runner"
+    assert "calopipe-data" in str(run["pipeline_spec"]["platform_spec"])
 
 
 def test_waiting_prints_a_line_for_each_step_as_its_state_changes(kubeflow: Kubeflow, command: Command) -> None:
@@ -229,12 +220,13 @@ def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflo
 
 @pytest.mark.usefixtures("small")
 def test_schedule(kubeflow: Kubeflow, command: Command) -> None:
-    weekly = ["--cron", "0 0 3 * * 1", *WHAT, "--name", "weekly", "--service-account", "calopipe"]
+    weekly = ["--cron", "0 0 3 * * 1", *WHAT, "--name", "weekly"]
     made = kubeflow.recurring[_id(command("schedule", *weekly))]
     assert made["trigger"] == {"cron_schedule": {"cron": "0 0 3 * * 1"}}
     assert made["no_catchup"] is True
     assert made["max_concurrency"] in (1, "1")
-    assert made["service_account"] == "calopipe"
+    assert made["service_account"] == "pipeline-runner"  # the server's
+    assert kubeflow.experiments[made["experiment_id"]]["display_name"] == "calopipe"
     assert made["runtime_config"]["parameters"]["epochs"] == 7
     with pytest.raises(InputError, match="--name weekly: there is such a schedule; delete it in the UI"):
         command("schedule", *weekly)
