@@ -160,7 +160,7 @@ def given(options: argparse.Namespace) -> dict[str, Any]:
     Files that describe a calorimeter or state a model are read here, and the steps are given their content, as steps
     may run elsewhere.
     """
-    values = given_of(KINDS[getattr(options, "pipeline", SHOWERS)], options)
+    values = given_of(KINDS[options.pipeline], options)
     if values.get("geometry"):
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])

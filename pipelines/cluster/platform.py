@@ -6,7 +6,7 @@ import argparse
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from calopipe.errors import InputError
@@ -34,7 +34,7 @@ class Accelerator:
 
     resource: str
     count: int
-    selectors: Mapping[str, str] = field(default_factory=dict)
+    selectors: Mapping[str, str]
 
 
 def nvidia(count: int, kind: str) -> Accelerator:

@@ -81,8 +81,5 @@ def _list(options: argparse.Namespace) -> None:
     if not history:
         print(f"no model was promoted there yet: {options.registry}")
     for entry in history:
-        print(
-            f"{entry.number:6d}  {entry.at}  {entry.model}  {entry.why}"
-            + (f", in place of {entry.replaced}" if entry.replaced not in {None, entry.model} else "")
-            + (f" (grade {entry.grade})" if entry.grade else "")
-        )
+        replaced = f", in place of {entry.replaced}" if entry.replaced not in {None, entry.model} else ""
+        print(f"{entry.number:6d}  {entry.at}  {entry.model}  {entry.why}{replaced} (grade {entry.grade})")

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,9 @@ class Registry:
     def withdrawn(self) -> dict[str, Promotion]:
         """The rollbacks that took models out of use, by the fingerprint of the model that each took out of use."""
         withdrawn: dict[str, Promotion] = {}
-        history = self.history()
-        for before, entry in zip([None, *history], history, strict=False):
+        for before, entry in pairwise(self.history()):
             withdrawn.pop(entry.fingerprint, None)
-            if entry.why == ROLLED_BACK and before is not None:
+            if entry.why == ROLLED_BACK:
                 withdrawn[before.fingerprint] = entry
         return withdrawn
 
