@@ -23,7 +23,6 @@ from calopipe.errors import InputError
 from calopipe.options import default_of, settings_of
 from components.train import train
 from pipelines import package, parameters, submit
-from pipelines.checks import check
 from pipelines.cluster.platform import SINGLE_HOST, Platform, tpu
 from pipelines.cluster.resources import Resources, resources_by_step, step_of
 from training.configs import PARAMETERS, all_settings
@@ -242,14 +241,6 @@ def test_a_setting_of_the_training_that_is_a_parameter_is_one_of_the_step() -> N
     for pipeline in parameters.KINDS:
         stated = set(parameters.defaults(pipeline))
         assert all_settings().keys() & stated == all_settings().keys() & taken == set(PARAMETERS), "CONTRIBUTING.md"
-
-
-def test_of_epochs_and_steps_0_is_for_the_configs_and_less_is_refused() -> None:
-    paths = {"input": ["gs://bucket/*.h5"], "output": "gs://bucket/run"}
-    for name in ("epochs", "steps"):
-        check(paths | {name: 0}, platform=Platform())
-        with pytest.raises(InputError, match=f"--{name} is -1, expected at least"):
-            check(paths | {name: -1}, platform=Platform())
 
 
 def test_the_chips_of_a_slice_are_those_of_one_machine() -> None:
