@@ -128,3 +128,7 @@ def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:
     assert came == [signal.SIGTERM]
     with stop_signals(interrupts=lambda: True) as came, pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+    with stop_signals() as came:
+        for _ in range(2):
+            signal.raise_signal(signal.SIGINT)
+    assert came == [signal.SIGINT] * 2
