@@ -7,7 +7,6 @@ import re
 import secrets
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -55,11 +54,11 @@ def _command_of_the_guide(beginning: str) -> list[str]:
     return shlex.split(command)
 
 
-def _built(folder: Path, **environment: str) -> list[Json]:
+def _built(folder: Path) -> list[Json]:
     """The manifests of the kustomization in `folder`, in the order in which they are applied."""
     if shutil.which("kubectl") is None:
         pytest.skip("kubectl is missing, which builds what is applied")
-    return list(yaml.safe_load_all(said("kubectl", "kustomize", folder, env=os.environ | environment)))
+    return list(yaml.safe_load_all(said("kubectl", "kustomize", folder)))
 
 
 def _overlay(folder: Path, **more: object) -> Path:
@@ -96,23 +95,14 @@ def test_an_overlay_may_put_all_into_another_namespace(tmp_path: Path) -> None:
 
 
 def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -> None:
-    """One command applies them, the namespace first. A repository with a manifest for each part replaces Pipelines."""
-    resources = yaml.safe_load((_DEPLOY / "pipelines" / "kustomization.yaml").read_text())["resources"]
-    repository = tmp_path / "pipelines"
-    manifests = {"Namespace": {"name": _NAMESPACE}, "Deployment": {"name": "server", "namespace": _NAMESPACE}}
-    for resource, (kind, metadata) in zip(resources, manifests.items(), strict=True):
-        address, _, version = resource.partition("?ref=")
-        part = repository / address.removeprefix("github.com/kubeflow/pipelines/")
-        part.mkdir(parents=True)
-        (part / "it.yaml").write_text(yaml.safe_dump({"apiVersion": "v1", "kind": kind, "metadata": metadata}))
-        (part / "kustomization.yaml").write_text("resources: [it.yaml]\n")
-    git = ["git", "-C", str(repository), "-c", "user.name=it", "-c", "user.email=it@example.org"]
-    for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "it"], ["tag", version]):
-        subprocess.run([*git, *command], check=True)
-    instead = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.file://{repository}.insteadOf"}
-    built = _built(_DEPLOY / "overlays" / "gke", **instead, GIT_CONFIG_VALUE_0="https://github.com/kubeflow/pipelines")
-    assert (built[0]["kind"], built[-1]["kind"]) == ("Namespace", "Deployment")
-    assert sorted(map(yaml.safe_dump, built[1:-1])) == sorted(map(yaml.safe_dump, _built(_DEPLOY / "base")))
+    """A namespace, which is applied first, stands for Kubeflow Pipelines, whose manifests are on GitHub."""
+    deploy = shutil.copytree(_DEPLOY, tmp_path / "deploy")
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
+    (deploy / "pipelines/it.yaml").write_text(yaml.safe_dump(namespace))
+    (deploy / "pipelines/kustomization.yaml").write_text("resources: [it.yaml]\n")
+    first, *others = _built(deploy / "overlays/gke")
+    assert first == namespace
+    assert sorted(map(yaml.safe_dump, others)) == sorted(map(yaml.safe_dump, _built(_DEPLOY / "base")))
 
 
 def test_jobset_takes_the_rule_by_which_a_defect_and_bad_input_end_a_job() -> None:
