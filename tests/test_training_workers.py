@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import threading
 
 import pytest
 
@@ -14,6 +15,7 @@ from training.nodes.signals import stop_signals
 from training.nodes.workers import LOST_WORKER, Cluster, exit_lost
 
 _A, _B, _C = "10.0.0.1:65535", "b.example:2222", "[fd00::1]:2222"
+_PATIENCE = 120.0  # seconds for what takes a fraction of one on an idle machine
 
 
 def _tf_config(jobs: object, kind: object = "worker", index: object = 0) -> str:
@@ -132,3 +134,20 @@ def test_signals_are_noted_and_a_second_interrupt_is_not() -> None:
         for _ in range(2):
             signal.raise_signal(signal.SIGINT)
     assert came == [signal.SIGINT] * 2
+
+
+def test_another_thread_than_the_main_one_takes_no_signals() -> None:
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    seen = list[object]()
+
+    def work() -> None:
+        with stop_signals() as came:
+            seen.extend([came, *(signal.getsignal(number) for number in handlers)])
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join(_PATIENCE)
+    assert seen == [[], *handlers.values()]
+    with stop_signals():
+        assert {number: signal.getsignal(number) for number in handlers} != handlers
+    assert {number: signal.getsignal(number) for number in handlers} == handlers

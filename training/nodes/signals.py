@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -10,7 +11,7 @@ from types import FrameType
 
 @contextmanager
 def stop_signals(*, interrupts: Callable[[], bool] | None = None) -> Iterator[list[int]]:
-    """A list that collects each SIGTERM and SIGINT during the block, which only the main thread may begin.
+    """A list that collects each SIGTERM and SIGINT during the block; outside of the main thread it stays empty.
 
     With `interrupts`, a SIGINT raises KeyboardInterrupt if it is not the first signal, or if `interrupts()` is true.
     """
@@ -21,6 +22,9 @@ def stop_signals(*, interrupts: Callable[[], bool] | None = None) -> Iterator[li
             raise KeyboardInterrupt
         came.append(number)
 
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
     before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield came
