@@ -24,7 +24,7 @@ from calopipe.errors import InputError, require_least, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
-from calopipe.options import CommandParser
+from calopipe.options import CommandParser, given, option, setting, settings_of
 from calopipe.progress import progress_bar
 
 SIZE_D = (25.6, 6.4)  # of the channel
@@ -46,32 +46,21 @@ It needs pylbm (pip install 'calopipe[flow]'), and a C compiler.
 _SHEDDING = 60  # wakes shed where U times the obstacle's height, over the viscosity, is larger
 _LENGTHS_D, _HEIGHTS_D, _ACROSS_D = (0.6, 1.0, 1.4, 2.0), (0.8, 1.0, 1.2), (2.8, 3.0, 3.2, 3.4, 3.6)
 _REYNOLDS = (65.0, 200.0)  # the least and the largest of many simulations
-_OPTIONS = {
-    "reynolds": "Reynolds number U D / nu",
-    "obstacle_d": "length and height of the obstacle",
-    "middle_d": "where its middle is",
-    "frames": "how many are kept",
-    "interval_d": "time from one to the next",
-    "settle_d": "time before the first",
-    "seed": "of the first perturbation, and of --many",
-    "resolution": "the solver has 10 N cells a D; the frames have 5",
-    "wall_speed": "1: the walls move as the inflow; 0: they rest",
-}
 
 
 @dataclass(frozen=True)
 class Case:
-    """A simulation: lengths in D, times in D/U. `_OPTIONS` says what each field is."""
+    """A simulation: lengths in D, times in D/U. Each field is an option of the command."""
 
-    reynolds: float = 100.0
-    obstacle_d: tuple[float, float] = (1.0, 1.0)
-    middle_d: tuple[float, float] = (5.0, 3.2)
-    frames: int = 64
-    interval_d: float = 0.28
-    settle_d: float = 100.0
-    seed: int = 1
-    resolution: int = 1
-    wall_speed: float = 1.0
+    reynolds: float = setting(100.0, help="Reynolds number U D / nu")
+    obstacle_d: tuple[float, float] = setting((1.0, 1.0), help="length and height of the obstacle")
+    middle_d: tuple[float, float] = setting((5.0, 3.2), help="where its middle is")
+    frames: int = setting(64, help="how many are kept")
+    interval_d: float = setting(0.28, help="time from one to the next")
+    settle_d: float = setting(100.0, help="time before the first")
+    seed: int = setting(1, help="of the first perturbation, and of --many")
+    resolution: int = setting(1, help="the solver has 10 N cells a D; the frames have 5")
+    wall_speed: float = setting(1.0, help="1: the walls move as the inflow; 0: they rest")
 
     def __post_init__(self) -> None:
         if not 10 <= self.reynolds <= 300:
@@ -206,10 +195,10 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
         return _SPEED * wave(x, y)
 
     def moving(speed: float) -> dict[str, Any]:
-        def given(f: Any, m: Any, x: Any, y: Any) -> None:  # noqa: ARG001  as pylbm calls it
+        def momentum(f: Any, m: Any, x: Any, y: Any) -> None:  # noqa: ARG001  as pylbm calls it
             m[rho], m[qx], m[qy] = 0.0, speed * _SPEED, 0.0
 
-        return {"method": {0: pylbm.bc.BouzidiBounceBack}, "value": given}
+        return {"method": {0: pylbm.bc.BouzidiBounceBack}, "value": momentum}
 
     logging.getLogger("pylbm").setLevel(logging.ERROR)
     inflow, outflow, walls, obstacle = range(4)
@@ -277,18 +266,18 @@ def main() -> None:
         epilog=_EXAMPLES,
     )
     command.add_argument("--output", required=True, metavar="PATH", help="the HDF5 file; with --many, their folder")
-    for name, text in _OPTIONS.items():
-        default = getattr(Case, name)
+    for field in settings_of(Case):
+        default, told = field.default, f"{field.metadata['help']} ({field.default})"
         kind, form = (_pair, "X,Y") if isinstance(default, tuple) else (type(default), "N")
-        flag = f"--{name.removesuffix('_d').replace('_', '-')}"
-        command.add_argument(flag, dest=name, type=kind, default=default, metavar=form, help=f"{text} ({default})")
+        flag = option(field.name.removesuffix("_d"))
+        command.add_argument(flag, dest=field.name, type=kind, default=default, metavar=form, help=told)
     command.add_argument("--many", type=int, default=0, metavar="N", help="N simulations, each of another flow")
     command.add_argument("--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers")
     options = command.parse_args()
     require_seed(options.seed)
     require_least("--many", options.many, 0)
     output = Path(options.output)
-    case = Case(**{name: getattr(options, name) for name in _OPTIONS})
+    case = Case(**given(Case, options))
     todo = {output: case}
     if options.many:
         several = cases(case, options.many, options.between)
