@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import Header
-from calopipe.events.tolerance import Tolerance
+from calopipe.events.tolerance import BadFileError, Tolerance
 from calopipe.showers.cells import Geometry
 from calopipe.storage import Location
 from preprocessing.manifest import BadFile
@@ -44,6 +45,27 @@ class Inputs:
 
     files: tuple[InputFile, ...]
     bad: tuple[BadFile, ...] = ()
+
+
+def looked_at(
+    path: Location, known: Mapping[str, InputFile], look: Callable[[Location, tuple[int, int]], InputFile]
+) -> InputFile | BadFile:
+    """The file `path`: the `known` one of its absolute path if the stamp is the same, else what `look` makes of both.
+
+    InputError: the file is missing, or it changes meanwhile.
+    """
+    try:
+        stamp = storage.stamp(path)
+        remembered = known.get(str(path.absolute()))
+        if remembered is not None and stamp == remembered.stamp:
+            return replace(remembered, path=path)
+        file = look(path, stamp)
+        storage.require_unchanged(path, stamp)
+    except FileNotFoundError:
+        raise InputError(f"{path}: no such file; check the path") from None
+    except BadFileError as error:
+        return BadFile(path.name, str(error))
+    return file
 
 
 def sorted_out(

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -23,8 +24,8 @@ from calopipe.events.tolerance import FLAWS, BadFileError, Tolerance
 from calopipe.flow.files import FloatArray, FlowFile, open_flow
 from calopipe.flow.mechanics import transverse, unsettled
 from calopipe.storage import Location
-from preprocessing.inputs import InputFile, Inputs, sorted_out
-from preprocessing.manifest import BadFile, Content
+from preprocessing.inputs import InputFile, Inputs, looked_at, sorted_out
+from preprocessing.manifest import Content
 from preprocessing.records import example
 
 LEAST_FRAMES = 16  # of a simulation: fewer frames do not show whether it sheds vortices
@@ -38,29 +39,21 @@ def discover_pairs(patterns: Sequence[str], step: int, tolerance: Tolerance) -> 
     vortices evenly, is left out if `tolerance` says so.
     """
     paths = storage.expand(patterns)
-    files, bad = sorted_out([_look(path, step) for path in paths], paths, tolerance)
+    files, bad = sorted_out([looked_at(path, {}, partial(_look, step=step)) for path in paths], paths, tolerance)
     return Inputs(tuple(distinct(files)), bad)
 
 
-def _look(path: Location, step: int) -> InputFile | BadFile:
-    try:
-        stamp = storage.stamp(path)
-        file = open_flow(path, LEAST_FRAMES + step)
-        if file.from_model:
-            raise InputError(f"{path}: a model's roll-out, a solver's simulation is expected; leave it out of --input")
-        signal = transverse(file.frames(0, len(file.time)), file.solid, file.grid.cell_d)
-        if reason := unsettled(signal[np.isfinite(signal)]):
-            raise BadFileError(
-                f"{path}: {reason}: it sheds no steady vortices yet; simulate longer, and leave the beginning out"
-            )
-        grid = replace(file.grid, interval_d=step * file.grid.interval_d)
-        sha256 = storage.sha256_of_file(path)
-        storage.require_unchanged(path, stamp)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except BadFileError as error:
-        return BadFile(path.name, str(error))
-    return InputFile(path, sha256, len(file.time) - step, 1, grid, stamp=stamp, look=None)
+def _look(path: Location, stamp: tuple[int, int], step: int) -> InputFile:
+    file = open_flow(path, LEAST_FRAMES + step)
+    if file.from_model:
+        raise InputError(f"{path}: a model's roll-out, a solver's simulation is expected; leave it out of --input")
+    signal = transverse(file.frames(0, len(file.time)), file.solid, file.grid.cell_d)
+    if reason := unsettled(signal[np.isfinite(signal)]):
+        raise BadFileError(
+            f"{path}: {reason}: it sheds no steady vortices yet; simulate longer, and leave the beginning out"
+        )
+    grid = replace(file.grid, interval_d=step * file.grid.interval_d)
+    return InputFile(path, storage.sha256_of_file(path), len(file.time) - step, 1, grid, stamp=stamp, look=None)
 
 
 def read_pairs(path: Location, start: int, stop: int, step: int) -> Content:

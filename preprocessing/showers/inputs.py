@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import fields, replace
-from functools import partial
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import Header, distinct, read_memory, write_memory
-from calopipe.events.tolerance import STOP, BadFileError, Tolerance
+from calopipe.events.tolerance import STOP, Tolerance
 from calopipe.storage import Location
-from preprocessing.inputs import InputFile, Inputs, sorted_out
-from preprocessing.manifest import BadFile
+from preprocessing.inputs import InputFile, Inputs, looked_at, sorted_out
 from preprocessing.showers.plausibility import look_at
 
 if TYPE_CHECKING:
@@ -45,18 +43,21 @@ def discover(
     files_then = remembered["files"] if remembered["geometry"] == geometry else {}
     known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
     opened: list[ShowerFile] = []
+    # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
+    reader = ThreadPoolExecutor(1)
 
-    def open_one(path: Location) -> ShowerFile:
+    def look(path: Location, stamp: tuple[int, int]) -> InputFile:
         from calopipe.showers.files import open_showers  # noqa: PLC0415  loads HDF5, not needed if no file is new
 
         file = open_showers(path, geometry, allowed.on_bad_event)
         opened.append(file)
-        return file
+        if file.request is not None:
+            raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
+        header = {field.name: getattr(file, field.name) for field in fields(Header)}
+        return InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
 
-    # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
-    with ThreadPoolExecutor(1) as reader:
-        look = partial(_look, known=known, open_one=open_one, reader=reader)
-        inputs = storage.at_once(look, paths)
+    with reader:
+        inputs = storage.at_once(lambda path: looked_at(path, known, look), paths)
     if opened:
         from calopipe.showers.files import warn_of_assumptions  # noqa: PLC0415
 
@@ -72,24 +73,3 @@ def discover(
                 raise InputError(f"{file.path}: not plausible: {doubt} Correct it, or go on with --on-doubt warn")
             logger.warning("%s: not plausible: %s", file.path, doubt)
     return Inputs(tuple(distinct(files)), bad)
-
-
-def _look(
-    path: Location, known: dict[str, InputFile], open_one: Callable[[Location], ShowerFile], reader: Executor
-) -> InputFile | BadFile:
-    try:
-        stamp = storage.stamp(path)
-        remembered = known.get(str(path.absolute()))
-        if remembered is not None and stamp == remembered.stamp:
-            return replace(remembered, path=path)
-        file = open_one(path)
-        if file.request is not None:
-            raise InputError(f"{path}: holds generated showers, Monte Carlo is expected; leave it out of --input")
-        header = {field.name: getattr(file, field.name) for field in fields(Header)}
-        looked_at = InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
-        storage.require_unchanged(path, stamp)
-    except FileNotFoundError:
-        raise InputError(f"{path}: no such file; check the path") from None
-    except BadFileError as error:
-        return BadFile(path.name, str(error))
-    return looked_at
