@@ -71,8 +71,9 @@ def _part(name: str, look: Callable[[], tuple[str, str]], files: list[str], outp
         state, told = look()
     except InputError as error:
         state, told = DAMAGED, str(error)
-    names = [file.removeprefix(f"{output}/") for file in files]
-    return Part(name, state, told, tuple(name for name in names if "://" not in name and _is_there(output / name)))
+    inside = [file for file in (file.removeprefix(f"{output}/") for file in files) if "://" not in file]
+    there = [file for file in inside if (output / file).is_file() or storage.listing(output / file)]
+    return Part(name, state, told, tuple(there))
 
 
 def _dataset(place: storage.Location) -> tuple[str, str]:
@@ -128,16 +129,18 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     """
     from validation.report.page import html, render
 
-    picture, log = output / OVERVIEW_FILE, f"logs/{asked(output)['log']}"
-    card = folder.model_in(output / "model")
+    picture, card = b"", folder.model_in(output / "model")
+    if (output / OVERVIEW_FILE).is_file():
+        with (output / OVERVIEW_FILE).open("rb") as stream:
+            picture = stream.read()
     body = render(
         "run.html",
         name=output.name,
         parts=parts(output),
-        log=log,
+        log=f"logs/{asked(output)['log']}",
         failed=failed,
         verdict="" if failed else _answer(output),
-        picture=base64.b64encode(_content(picture)).decode() if picture.is_file() else "",
+        picture=base64.b64encode(picture).decode(),
         facts=_facts(card) if card else {},
         epochs=_epochs(output / "model"),
     )
@@ -145,15 +148,6 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     with storage.replacing(path) as temporary:
         temporary.write_text(html(f"Run {output.name}", body), encoding="utf-8")
     return path
-
-
-def _is_there(path: storage.Location) -> bool:
-    return path.is_file() or bool(storage.listing(path))
-
-
-def _content(path: storage.Location) -> bytes:
-    with path.open("rb") as stream:
-        return stream.read()
 
 
 def _answer(output: storage.Location) -> str:

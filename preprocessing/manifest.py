@@ -5,13 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from types import MappingProxyType
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.events.contents import Header
 from calopipe.events.splits import ALL, SPLITS, Digests
 from calopipe.events.tolerance import FLAWS
 
@@ -29,10 +27,6 @@ class Source:
     name: str
     sha256: str
     events: int
-
-    @classmethod
-    def of(cls, file: Header) -> Source:
-        return cls(file.path.name, file.sha256, file.events)
 
 
 @dataclass(frozen=True)
@@ -102,9 +96,6 @@ class Manifest(ABC):
 
     kind: ClassVar[str]  # the kind of the document
     domain: ClassVar[Any]  # the class of the geometry
-    listed: ClassVar[Mapping[str, type]] = MappingProxyType(
-        {"inputs": Source, "bad_files": BadFile, "bad_events": BadEvent, "shards": Shard}
-    )
 
     fingerprint: str
     request: str
@@ -164,5 +155,6 @@ class Manifest(ABC):
         """The manifest that `to_json` wrote. KeyError, TypeError or InputError: the document is not whole."""
         values = {entry.name: document[entry.name] for entry in fields(cls)}
         values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        values |= {name: tuple(of(**entry) for entry in document[name]) for name, of in cls.listed.items()}
+        listed = {"inputs": Source, "bad_files": BadFile, "bad_events": BadEvent, "shards": Shard}
+        values |= {name: tuple(of(**entry) for entry in document[name]) for name, of in listed.items()}
         return cls(**values | {"geometry": cls.domain.from_json(document["geometry"])})

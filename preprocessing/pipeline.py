@@ -170,7 +170,7 @@ def _compose(
         "settings": settings.to_json(),
         "geometry": inputs.files[0].geometry,
         "events": {"read": read, "written": written, "repeated": repeated, "dropped": dropped},
-        "inputs": tuple(map(Source.of, good)),
+        "inputs": tuple(Source(file.path.name, file.sha256, file.events) for file in good),
         "bad_files": tuple(bad_files),
         "bad_events": tuple(bad_events),
         "shards": tuple(Shard(**shard) for *_, receipt in used for shard in receipt["shards"]),
