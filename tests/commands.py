@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -14,8 +15,20 @@ import pytest
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, run_command
 from calopipe.events.contents import MEMORY
+from calopipe.storage import location
 from preprocessing import __main__ as preprocessing
 from preprocessing.dataset import read_manifest
+
+
+def command_of(source: Path, output: Path, *options: str) -> list[str]:
+    """The command line that makes the dataset `output` of the files in `source`."""
+    command = [sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output)]
+    return [*command, *options]
+
+
+def beam(*options: str) -> list[str]:
+    """The command's form of these options of Beam."""
+    return [word for option in options for word in ("--beam-option", option)]
 
 
 def run(*arguments: object) -> str:
@@ -23,6 +36,12 @@ def run(*arguments: object) -> str:
     with redirect_stdout(StringIO()) as said:
         preprocessing.main([str(argument) for argument in arguments])
     return said.getvalue()
+
+
+def made(*arguments: object) -> Any:
+    """The manifest of the dataset that `python -m preprocessing` makes with these arguments."""
+    run(*arguments)
+    return read_manifest(location(str(arguments[arguments.index("--output") + 1])))
 
 
 def refused(*arguments: object, command: Callable[..., object] = run) -> str:

@@ -7,12 +7,11 @@ import random
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from commands import files_of
+from commands import beam, command_of, files_of
 from servers import PRISM, go_tool, said
 from showers import make_file
 
@@ -24,10 +23,7 @@ _KILLS = 10
 
 
 def _command(source: Path, output: Path, *options: str) -> list[str]:
-    return [
-        sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output),
-        "--shard-events", "20", *options,
-    ]  # fmt: skip
+    return command_of(source, output, "--shard-events", "20", *options)
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +42,8 @@ def test_two_processes(source: Path, tmp_path: Path) -> None:
 
 
 def test_prism(source: Path, tmp_path: Path) -> None:
-    options = ("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
-    beam = [word for option in options for word in ("--beam-option", option)]
-    said(*_command(source, tmp_path, *beam), timeout=600)
+    prism = beam("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
+    said(*_command(source, tmp_path, *prism), timeout=600)
     assert files_of(tmp_path) == files_of(source / "dataset")
 
 
