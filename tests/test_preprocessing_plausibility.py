@@ -112,34 +112,51 @@ _CELLS = _SHOWERS.cells * np.float32(1.01)  # no whole numbers
 _SPREAD = np.random.default_rng(5).permutation(60)
 _UNIT = re.escape("with file_unit_gev=0.02: is that the unit of ECAL (--geometry file_unit_gev=...)")
 _AXES = r"are the cells \(N, x, y, layer\), are these"
-IMPLAUSIBLE: dict[str, tuple[dict[str, Any], str]] = {
-    "deposits in MeV for GeV": ({"ECAL": _CELLS * 1000}, f"E_vis/E is 20.2 {_UNIT}"),
-    "energy in MeV": ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
-    "energy in TeV": ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
-    "layers first": ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, _AXES),
-    "layers second": ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, _AXES),
-    "another order": (
-        {"energy": _SHOWERS.energy_gev[_SPREAD]},
-        r"E_vis does not rise with the energies of 10\d.* are they those of",
-    ),
-}
+_RESPONSE = 0.02 * _SHOWERS.cells.sum(axis=(1, 2, 3)).mean() / _SHOWERS.energy_gev.mean()
 
 
-@pytest.mark.parametrize("kind", IMPLAUSIBLE)
-def test_what_is_off_by_a_large_factor_is_named(tmp_path: Path, kind: str) -> None:
-    changed, told = IMPLAUSIBLE[kind]
-    look = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed))
-    assert any(re.search(told, doubt) for doubt in look.doubts)
+def _responding(response: float) -> dict[str, Any]:
+    return {"ECAL": _SHOWERS.cells * np.float32(response / _RESPONSE)}
+
+
+def _late(kind: int) -> dict[str, Any]:
+    """Showers that begin late, as if read from the back: impossible for electrons, but possible for pions."""
+    return {"ECAL": _CELLS[..., ::-1], "pdg": np.full(60, kind)}
+
+
+def _beam_of_hadrons(energy_gev: float) -> dict[str, Any]:
+    """The depth of hadrons says nothing about their energy."""
+    return {"energy": np.full(60, energy_gev), "ECAL": _CELLS * 50, "pdg": np.full(60, 211)}
 
 
 @pytest.mark.parametrize(
-    ("response", "doubted"), [(0.0009, True), (0.0011, False), (0.34, False), (0.36, True), (0.69, True), (0.71, False),
-                              (1.19, False), (1.21, True)],
-)  # fmt: skip
-def test_a_response_is_of_gaps_or_calibrated(tmp_path: Path, response: float, doubted: bool) -> None:
-    scale = response * _SHOWERS.energy_gev.mean() / (0.02 * _SHOWERS.cells.sum(axis=(1, 2, 3)).mean())
-    doubts = _look(write_file(tmp_path / "a.h5", _SHOWERS, ECAL=_SHOWERS.cells * np.float32(scale))).doubts
-    assert any(doubt.startswith("E_vis/E is") for doubt in doubts) == doubted
+    ("changed", "told"),
+    [
+        ({"ECAL": _CELLS * 1000}, f"E_vis/E is 20.2 {_UNIT}"),
+        ({"energy": _SHOWERS.energy_gev * 1000}, "is energy in GeV, is x0_per_layer right"),
+        ({"energy": _SHOWERS.energy_gev / 1000}, "is energy in GeV, is x0_per_layer right"),
+        ({"ECAL": _CELLS.transpose(0, 3, 1, 2)}, _AXES),
+        ({"ECAL": _CELLS.transpose(0, 1, 3, 2)}, _AXES),
+        (
+            {"energy": _SHOWERS.energy_gev[_SPREAD]},
+            r"E_vis does not rise with the energies of 10\d.* are they",
+        ),
+        *((_responding(response), "^E_vis/E is") for response in (0.0009, 0.36, 0.69, 1.21)),
+        *((_late(kind), "are these electromagnetic showers?") for kind in (11, -11, 22, 111)),
+        (_beam_of_hadrons(10_100), "is energy in GeV"),
+    ],
+)
+def test_what_is_off_is_named(tmp_path: Path, changed: dict[str, Any], told: str) -> None:
+    doubts = _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed)).doubts
+    assert any(re.search(told, doubt) for doubt in doubts)
+
+
+@pytest.mark.parametrize(
+    "changed", [*map(_responding, (0.0011, 0.34, 0.71, 1.19)), _late(-211), _beam_of_hadrons(9_900)]
+)
+def test_what_may_be_is_not_doubted(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """A response of gaps, or of cells that are calibrated; late pions; and the highest energies of accelerators."""
+    assert _look(write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **changed)).doubts == ()
 
 
 @pytest.mark.parametrize(
@@ -171,23 +188,6 @@ def test_energies_that_vary_by_four_fifths_are_doubted_below_a_rank_correlation_
     assert ("does not rise" in _doubt_of_energies(energy, visible)) == doubted
 
 
-@pytest.mark.parametrize(("kind", "doubted"), [(11, True), (-11, True), (22, True), (111, True), (-211, False)])
-def test_particles_and_antiparticles_are_electromagnetic_alike(tmp_path: Path, kind: int, doubted: bool) -> None:
-    """Showers that begin late, as if read from the back: impossible for electrons, but possible for pions."""
-    path = write_file(tmp_path / "a.h5", _SHOWERS, ECAL=_CELLS[..., ::-1], chunks=False, pdg=np.full(60, kind))
-    doubts = _look(path).doubts
-    assert any("are these electromagnetic showers?" in doubt for doubt in doubts) == doubted
-    assert bool(doubts) == doubted
-
-
-@pytest.mark.parametrize(("energy", "doubted"), [(9_900, False), (10_100, True)])
-def test_no_energy_is_above_any_accelerators(tmp_path: Path, energy: float, doubted: bool) -> None:
-    """For hadrons, as their depth says nothing about their energy."""
-    given = {"energy": np.full(60, energy), "ECAL": _CELLS * 50, "pdg": np.full(60, 211)}
-    path = write_file(tmp_path / "a.h5", _SHOWERS, chunks=False, **given)
-    assert any("is energy in GeV" in doubt for doubt in _look(path).doubts) == doubted
-
-
 @pytest.mark.parametrize(("size_mm", "doubted"), [((9.0, 99.0), False), ((9.75, 99.0), False), ((10.25, 99.0), True)])
 def test_a_layer_four_times_as_wide_as_another_is_doubted(size_mm: tuple[float, float], doubted: bool) -> None:
     """The shorter side of a layer counts; that of the other layer is 10 mm."""
@@ -206,27 +206,21 @@ def test_a_section_that_is_ten_times_as_narrow_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("energy", "deposits", "told"),
+    ("energy", "deposits", "geometry", "told"),
     [
-        (1e-3, 1.0, "is incident_energies in MeV"),
-        (1.0, 1e-3, "is that the unit of showers (--geometry"),
-        (1.0, 1e3, "is that the unit of showers (--geometry"),
+        (1e-3, 1.0, "", "is incident_energies in MeV"),
+        (1.0, 1e-3, "", "is that the unit of showers (--geometry"),
+        (1.0, 1e3, "", "is that the unit of showers (--geometry"),
+        (1.0, 1.0, "x0_per_layer=4", "is x0_per_layer right"),
+        (1.0, 1.0, "layer_pitch_mm=0.01", "are its layers right?"),
     ],
 )
-def test_another_unit_of_challenges_layout_is_named(tmp_path: Path, energy: float, deposits: float, told: str) -> None:
+def test_other_units_and_layers_than_those_of_challenges_layout_are_named(
+    tmp_path: Path, energy: float, deposits: float, geometry: str, told: str
+) -> None:
     with h5py.File(CYLINDER) as file:
-        path = write_voxels(
-            tmp_path / "a.h5", file["showers"][:100] * deposits, file["incident_energies"][:100] * energy
-        )
-    assert told in " ".join(_look(path).doubts)
-
-
-@pytest.mark.parametrize(
-    ("geometry", "told"),
-    [("x0_per_layer=4", "is x0_per_layer right"), ("layer_pitch_mm=0.01", "are its layers right?")],
-)
-def test_other_layers_than_the_files_are_doubted(geometry: str, told: str) -> None:
-    assert told in _look(CYLINDER, geometry).doubts[0]
+        voxels, energies = file["showers"][:100] * deposits, file["incident_energies"][:100] * energy
+    assert told in " ".join(_look(write_voxels(tmp_path / "a.h5", voxels, energies), geometry).doubts)
 
 
 @pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
