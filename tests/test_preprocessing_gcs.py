@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import re
 import subprocess
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
-from commands import refused, run
+from commands import made, refused, run
 from servers import Proxy
 from showers import make_file
 
@@ -156,32 +158,27 @@ def test_an_upload_that_is_cut_goes_on_where_it_was(tmp_path: Path, proxy: Proxy
 def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
     tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It goes away before the fifth shard is uploaded."""
     monkeypatch.setattr(gcs, "_RETRY_SECONDS", 1.0)
-    file = make_file(tmp_path / "a.h5", events=200)
+    source = ("--input", make_file(tmp_path / "a.h5", events=200), "--shard-events", 20)
     whole, output = tmp_path / "ds", f"gs://{BUCKET}/ds"
-    run("--input", file, "--output", whole, "--shard-events", 20)
-    upload = GcsPath.upload
-    shards_left = 5
+    run(*source, "--output", whole)
+    upload, uploads = GcsPath.upload, count(1)
 
     def upload_five(path: GcsPath, local: Path) -> None:
-        nonlocal shards_left
-        if path.name.endswith(".tfrecord"):
-            shards_left -= 1
-            if shards_left == 0:
-                proxy.close()
+        if path.name.endswith(".tfrecord") and next(uploads) == 5:
+            proxy.close()
         upload(path, local)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(GcsPath, "upload", upload_five)
-        line = refused("--input", file, "--output", output, "--shard-events", 20)
-    assert "the store cannot be reached" in line
-    assert "run again" in line
+        assert re.search("the store cannot be reached.* run again", refused(*source, "--output", output))
     again = Proxy(proxy._target[1])  # the way is free again
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{again.port}")
     gcs._client_of.cache_clear()
     with pytest.raises(InputError, match=r"manifest\.json: no such file"):
         read_manifest(storage.location(output))
-    run("--input", file, "--output", output, "--shard-events", 20)
+    run(*source, "--output", output)
     assert _hashes(storage.location(output)) == _hashes(whole)
     again.close()
 
@@ -195,18 +192,21 @@ def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy) -> None:
     assert f"gs://{BUCKET}/bad.h5: not an HDF5 file" in told
 
 
-def test_a_dataset_is_brought_to_hand_unless_a_shard_was_altered(tmp_path: Path, proxy: Proxy) -> None:
-    run("--input", make_file(tmp_path / "a.h5", events=40), "--output", f"gs://{BUCKET}/ds")
-    folder = GcsPath(BUCKET, "ds")
-    manifest = read_manifest(folder)
+@pytest.mark.parametrize("in_bucket", [True, False])
+def test_a_dataset_is_at_hand_unless_a_shard_was_altered(tmp_path: Path, proxy: Proxy, in_bucket: bool) -> None:
+    """From a bucket only the shards of the splits are copied. A shard of another split may be altered."""
+    folder = GcsPath(BUCKET, "ds") if in_bucket else tmp_path / "ds"
+    manifest = made("--input", make_file(tmp_path / "a.h5", events=40), "--output", folder)
+    train = {shard.name: shard.sha256 for shard in manifest.shards if shard.split == "train"}
     with at_hand(folder, manifest, ["train"]) as local:
-        names = [name for name in storage.listing(local) if name.endswith(".tfrecord")]
-        found = {name: storage.sha256_of_file(local / name) for name in names}
-    assert found == {shard.name: shard.sha256 for shard in manifest.shards if shard.split == "train"}
-    assert not local.exists()
-    first = folder / manifest.shards[0].name
-    first.write("altered")
-    with pytest.raises(InputError, match=f"{first}: altered"), at_hand(folder, manifest):
+        found = {name: sha256 for name, sha256 in _hashes(local).items() if name.endswith(".tfrecord")}
+        assert found == train if in_bucket else local == folder
+    assert local.exists() != in_bucket
+    altered = folder / next(iter(train))
+    storage.write_json(altered, "altered")
+    with at_hand(folder, manifest, ["validation", "test"]):
+        pass
+    with pytest.raises(InputError, match=f"{altered}: altered since it was written"), at_hand(folder, manifest):
         pass
 
 

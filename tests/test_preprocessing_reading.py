@@ -11,11 +11,10 @@ import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, upright
 
-from calopipe.errors import InputError
 from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from preprocessing import records
-from preprocessing.dataset import at_hand, read_manifest
+from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest, Shard
 from preprocessing.reading import (
     TrainingSplit,
@@ -215,20 +214,6 @@ def test_a_shuffle_takes_so_many_bytes_and_not_so_many_records(
     found = shuffled_together(replace(manifest, shards=tuple(shards)), batch)
     assert found == records
     assert found * record_bytes <= max(64 * 2**20, 4 * batch * record_bytes)
-
-
-def test_a_dataset_is_at_hand_unless_a_shard_was_altered(dataset: Path, manifest: Manifest, tmp_path: Path) -> None:
-    """The altered shard has the same size and another byte. A shard of another split does not matter."""
-    shutil.copytree(dataset, tmp_path / "ds")
-    altered = next(shard for shard in manifest.shards if shard.split == "train")
-    path = tmp_path / "ds" / altered.name
-    content = bytearray(path.read_bytes())
-    content[100] ^= 1
-    path.write_bytes(content)
-    with at_hand(tmp_path / "ds", manifest, ("validation", "test")) as local:
-        assert local == tmp_path / "ds"
-    with pytest.raises(InputError, match=rf"{path}: altered since it was written"), at_hand(tmp_path / "ds", manifest):
-        pass
 
 
 def test_index_type_counts_every_cell() -> None:
