@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ import pytest
 import tensorflow as tf
 from flows import GRID
 from scipy.stats import norm
-from trainings import history_of, same_training, small_flow
+from trainings import history_of, small_flow
 
-from calopipe import storage
 from training import __main__ as command
 from training import folder
 from training.models.base import build
@@ -30,14 +28,10 @@ def example() -> Any:
     return config, sys.modules[type(config).__module__]
 
 
-def _fit(dataset: Path, output: Path) -> None:
-    given = ("--levels", "2", "--growth-steps", "2", "--steps", "4", "--batch", "8", "--checkpoint-steps", "1")
-    more = ("--evaluation-steps", "2", "--model-file", str(EXAMPLE))
-    command.main(["fit", "--dataset", str(dataset), "--output", str(output), *given, *more])
-
-
 def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
-    _fit(small_flow(tmp_path), tmp_path / "m")
+    paths = ("--model-file", str(EXAMPLE), "--dataset", str(small_flow(tmp_path)), "--output", str(tmp_path / "m"))
+    steps = ("--levels", "2", "--growth-steps", "2", "--steps", "4", "--batch", "8", "--evaluation-steps", "2")
+    command.main(["fit", *paths, *steps])
     history = history_of(tmp_path / "m")
     assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
     assert folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
@@ -50,19 +44,6 @@ def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
     assert served["velocity"].shape == (3, *GRID.shape, 2)
     one, next_one = served["velocity"][:, ::2, ::2], served["velocity"][:, 1::2, 1::2]
     assert not np.allclose(one, next_one)  # it is of the second resolution, not the first one with its cells doubled
-
-
-@pytest.mark.slow
-def test_it_goes_on_after_a_kill(tmp_path: Path) -> None:
-    dataset = small_flow(tmp_path)
-    _fit(dataset, tmp_path / "m")
-    shutil.copytree(tmp_path / "m", tmp_path / "killed")
-    (tmp_path / "killed" / folder.CARD).unlink()
-    for step in (3, 4):
-        for path in (tmp_path / "killed/checkpoints").glob(f"step-*{step}.*"):
-            storage.remove(path)
-    _fit(dataset, tmp_path / "killed")
-    same_training(tmp_path / "killed", tmp_path / "m")
 
 
 def test_a_resolution_fades_in_from_what_was_there(example: Any) -> None:
