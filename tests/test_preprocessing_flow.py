@@ -9,21 +9,15 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
-from commands import records_of, run
+from commands import made, records_of, run
 from flows import GRID, street, write_flow
 
-from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.contents import write_memory
-from calopipe.events.splits import SPLITS, SplitRule
-from calopipe.events.tolerance import Tolerance
-from calopipe.flow.files import open_flow
-from preprocessing.dataset import read_manifest
+from calopipe.events.splits import SPLITS
 from preprocessing.events import digests_in
-from preprocessing.flow.manifest import FlowManifest, PairSettings
+from preprocessing.flow.manifest import FlowManifest
 from preprocessing.flow.pairs import read_pairs
-from preprocessing.pipeline import preprocess
 
 FRAMES = 24
 
@@ -40,9 +34,8 @@ def simulations(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("step", [1, 3])
 def test_every_record_is_a_pair_of_its_file(simulations: Path, tmp_path: Path, step: int) -> None:
-    run("--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", "--pair-step", step)
-    manifest = read_manifest(tmp_path / "ds")
-    assert isinstance(manifest, FlowManifest)
+    options = ("--pair-step", step, "--shard-events", 10)
+    manifest = made("--input", f"{simulations}/*.h5", "--output", tmp_path / "ds", *options)
     assert manifest.geometry.interval_d == pytest.approx(0.25 * step)
     assert manifest.valid_range == {"reynolds": (60.0, 170.0)}
     left = {}
@@ -78,22 +71,21 @@ def test_no_flow_is_in_two_splits_and_a_dataset_stands(simulations: Path, tmp_pa
 def test_flows_are_taken_where_showers_had_been_looked_at(simulations: Path, tmp_path: Path) -> None:
     """An earlier command, whose showers were refused, has left its document about their files."""
     write_memory(tmp_path / "ds", "", {str(tmp_path / "showers.h5"): {}})
-    run("--input", f"{simulations}/s0*.h5", "--output", tmp_path / "ds")
-    assert isinstance(read_manifest(tmp_path / "ds"), FlowManifest)
+    manifest = made("--input", f"{simulations}/s0*.h5", "--output", tmp_path / "ds")
+    assert isinstance(manifest, FlowManifest)
 
 
 def test_files_can_be_given_to_splits_but_a_flow_not_to_two(simulations: Path, tmp_path: Path) -> None:
-    files = [str(simulations / f"s{number:02d}.h5") for number in (0, 1, 12)]
+    files = [simulations / f"s{number:02d}.h5" for number in (0, 1, 12)]
 
-    def told(*splits: str) -> None:
+    def given_to(*splits: str) -> FlowManifest:
         pairs = zip(splits, files, strict=True)
-        settings = PairSettings(SplitRule.parse([f"{split}={Path(path).name}" for split, path in pairs]))
-        preprocess(settings.discover(files, Tolerance()), tmp_path / "ds", settings)
+        given = [word for split, path in pairs for word in ("--split-file", f"{split}={path.name}")]
+        return made("--input", *files, "--output", tmp_path / "ds", *given)
 
-    told("train", "test", "train")
-    assert [read_manifest(tmp_path / "ds").count(split) for split in ("train", "validation", "test")] == [46, 0, 23]
+    assert [given_to("train", "test", "train").count(split) for split in SPLITS] == [46, 0, 23]
     with pytest.raises(InputError, match=r"s12.h5 is in test and .*s00.h5 in train, but both are of one obstacle and"):
-        told("train", "train", "test")
+        given_to("train", "train", "test")
 
 
 def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations: Path, tmp_path: Path) -> None:
@@ -103,8 +95,7 @@ def test_pairs_with_a_frame_that_is_nan_stop_the_run_or_are_left_out(simulations
     arguments = ["--input", tmp_path / "bad.h5", f"{simulations}/s0*.h5", "--output", tmp_path / "ds"]
     with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 9 is not a finite number; .* again; correct"):
         run(*arguments)
-    run(*arguments, "--on-bad-event", "skip")
-    manifest = read_manifest(tmp_path / "ds")
+    manifest = made(*arguments, "--on-bad-event", "skip")
     found = [(each.name, each.event, each.reason) for each in manifest.bad_events]
     assert found == [("bad.h5", 8, "nan"), ("bad.h5", 9, "nan")]
     assert (manifest.events["read"], manifest.events["written"]) == (11 * 23, 11 * 23 - 2)
@@ -119,13 +110,6 @@ def test_a_range_of_pairs_is_counted_from_the_beginning_of_its_file(tmp_path: Pa
     assert content.events.tolist() == [4, 5, 6, 8, 10]
     assert content.bad_events == [(7, "nan"), (9, "nan")]
     assert "in frame 9 is not a finite number" in content.first_bad
-    for event, record in zip(content.events, content.encoded, strict=True):
-        features = tf.train.Example.FromString(record).features.feature
-        assert features["event"].int64_list.value[0] == event
-        assert features["time"].float_list.value[0] == pytest.approx(0.25 * event)
-        assert features["next"].bytes_list.value[0] == velocity[event + 2].tobytes()
-    assert set(content.split_by.tolist()) == {int(open_flow(path).digest)}
-    assert content.said["reynolds"] == [100.0, 100.0]
     nothing = read_pairs(path, 9, 10, 2)
     assert (len(nothing.events), nothing.said["reynolds"]) == (0, None)
     assert read_pairs(path, 10, 12, 2).first_bad == ""
@@ -142,15 +126,6 @@ def test_a_pair_is_known_by_both_frames_and_the_reynolds_number(tmp_path: Path) 
     assert len(set(digests.values())) == 4
 
 
-def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_flow(tmp_path / "a.h5")
-    monkeypatch.setattr(storage, "sha256_of_file", lambda place: str(write_flow(place, frames=FRAMES + 1)))
-    with pytest.raises(InputError, match=r"a\.h5: changed while it was read"):
-        PairSettings().discover([str(path)], Tolerance())
-
-
 @pytest.mark.parametrize(
     ("of_flow", "options", "told"),
     [
@@ -158,11 +133,7 @@ def test_a_simulation_that_changes_while_it_is_looked_at_is_told(
         ({"amplitude": 0.01}, "", "the wake swings by 0.0099 U: it sheds no steady vortices yet"),
         ({"growth": 0.5}, "", "the wake's swing still grows, from .*: it sheds no steady vortices yet"),
         ({"attributes": {"start_sha256": "abc"}}, "", "a model's roll-out, a solver's simulation is expected"),
-        (
-            {"grid": replace(GRID, shape=(40, 16))},
-            "",
-            r"its geometry's shape is \(40, 16\), .* \(32, 16\); use flows",
-        ),
+        ({"grid": replace(GRID, shape=(40, 16))}, "", r"its geometry's shape is \(40, 16\), .* \(32, 16\); use flows"),
         ({}, "--cut-gev 1", "--cut-gev is for showers, and the input is a flow; leave it out"),
         ({}, "--pair-step 0", "--pair-step is 0"),
         ({}, "--shard-events 0", "--shard-events is 0"),
