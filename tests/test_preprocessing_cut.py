@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import run
+from commands import made
 from showers import make_showers, write_file
 
-from preprocessing.dataset import read_manifest
 from preprocessing.showers.cut import doubt, whole_from
 from preprocessing.showers.manifest import ShowerManifest
 
@@ -21,10 +20,7 @@ def _preprocessed(tmp_path: Path, *options: object, keep: np.ndarray | None = No
     showers = make_showers(events=900)
     cells = showers.cells if keep is None else showers.cells * keep[:, None, None, None]
     paths = [write_file(tmp_path / f"{part}.h5", showers[part::2], ECAL=cells[part::2]) for part in (0, 1)]
-    run("--input", *paths, "--output", tmp_path / "ds", *options)
-    manifest = read_manifest(tmp_path / "ds")
-    assert isinstance(manifest, ShowerManifest)
-    return manifest
+    return made("--input", *paths, "--output", tmp_path / "ds", *options)
 
 
 _FEW = np.random.default_rng(2).uniform(size=900) > 0.05

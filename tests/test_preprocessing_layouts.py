@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,13 +193,6 @@ def test_an_array_of_one_number_or_a_text_states_it(tmp_path: Path) -> None:
     assert open_showers(stating, "file_unit_gev=0.5").geometry.file_unit_gev == 0.5
 
 
-def test_files_of_two_detectors(tmp_path: Path) -> None:
-    other = replace(SMALL_GEOMETRY, cell_mm=3)
-    paths = [make_file(tmp_path / "a.h5", events=2), make_file(tmp_path / "b.h5", events=2, geometry=other)]
-    with pytest.raises(InputError, match="use files of one detector"):
-        open_all(paths)
-
-
 def test_a_virtual_dataset_is_read_from_its_files(tmp_path: Path) -> None:
     """The dataset itself stores no values; the other files do."""
     showers = make_showers(events=10)
@@ -243,7 +235,7 @@ def test_a_length_in_single_precision_is_the_same(tmp_path: Path, caplog: pytest
     assert "0.h5 and 2 more do not state layer_pitch_mm: the" in told
     with h5py.File(paths[1], "r+") as file:
         file.attrs["cell_mm"] = SMALL_GEOMETRY.cell_mm * (1 + 1e-5)
-    with pytest.raises(InputError, match=r"1\.h5: its geometry's cell_mm is"):
+    with pytest.raises(InputError, match=r"1\.h5: its geometry's cell_mm is .*; use files of one detector"):
         open_all(paths)
 
 
