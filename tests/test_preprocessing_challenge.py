@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 from commands import refused
@@ -13,7 +12,6 @@ from showers import make_ring_showers, make_showers, write_file, write_voxels, w
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
-from calopipe.showers.cells import Showers
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
@@ -41,37 +39,6 @@ def test_planted_voxels_in_mev(name: str, tmp_path: Path, caplog: pytest.LogCapt
     assert found.cells.max() * file.geometry.file_unit_gev == pytest.approx(0.25)
     np.testing.assert_allclose(found.energy_gev, np.linspace(1.5, 65.536, len(index)), rtol=1e-6)
     np.testing.assert_allclose(np.degrees(found.theta_rad), 90)
-
-
-def test_what_is_written_is_read_again_to_the_bit(tmp_path: Path) -> None:
-    """Energies too, although the file is in MeV."""
-    rng = np.random.default_rng(5)
-    energy = np.exp(rng.uniform(0, 7, 5000)).astype(np.float32)
-    cells = np.zeros((5000, *known()["calochallenge-1-photons"].shape), np.float32)
-    cells[:, 3, 7, 1] = rng.exponential(30, 5000)
-    theta = np.full(5000, np.pi / 2, np.float32)
-    path = write_whole(tmp_path / "a.h5", Showers(cells, energy, theta, theta), known()["calochallenge-1-photons"])
-    found = open_showers(path).read()
-    np.testing.assert_array_equal(found.cells, cells)
-    np.testing.assert_array_equal(found.energy_gev, energy)
-    np.testing.assert_array_equal(found.theta_rad, theta)
-    with h5py.File(path) as file:
-        assert {name: item.shape for name, item in file.items()} == {
-            "showers": (5000, 368),
-            "incident_energies": (5000, 1),
-        }
-        np.testing.assert_allclose(file["incident_energies"][:, 0], energy * 1e3, rtol=1e-6)
-
-
-def test_a_file_of_ones_own_calorimeter_states_it(tmp_path: Path) -> None:
-    """In either layout. The tilt of showers in rings is kept if the layout can hold angles."""
-    geometry = known()["calochallenge-1-pions"]
-    showers = make_ring_showers(events=4, geometry=geometry)
-    for deposits in (CELLS, VOXELS):
-        file = open_showers(write_whole(tmp_path / f"{deposits}.h5", showers, geometry, deposits))
-        assert (file.geometry, file.deposits) == (geometry, deposits)
-        np.testing.assert_array_equal(file.read().cells, showers.cells)
-        np.testing.assert_allclose(file.read().mtheta_rad, showers.mtheta_rad, rtol=1e-6)
 
 
 def test_what_is_given_counts_more_than_what_the_file_states(tmp_path: Path) -> None:

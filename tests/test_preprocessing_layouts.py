@@ -22,8 +22,9 @@ from showers import (
 
 from calopipe.errors import InputError
 from calopipe.showers import layouts
-from calopipe.showers.cells import REFERENCE_GEOMETRY
+from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry
 from calopipe.showers.files import open_all, open_showers
+from calopipe.showers.layouts import CELLS, VOXELS
 from calopipe.showers.writer import shower_writer
 
 _SHOWERS = make_showers(events=20)
@@ -251,34 +252,45 @@ def _contents(path: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("rings", [False, True])
-def test_joined_files_hold_what_one_does_that_is_written_whole_and_is_read_back(tmp_path: Path, rings: bool) -> None:
-    """The last chunk of the last file is not full."""
-    geometry = RING_GEOMETRY if rings else SMALL_GEOMETRY
-    showers = make_ring_showers(events=243, geometry=geometry) if rings else make_showers(events=243)
+@pytest.mark.parametrize(
+    ("geometry", "asked", "deposits"),
+    [(SMALL_GEOMETRY, "", CELLS), (RING_GEOMETRY, "", VOXELS), (RING_GEOMETRY, CELLS, CELLS)],
+    ids=["rectangular", "rings", "rings in the other layout"],
+)
+def test_joined_files_hold_what_one_does_that_is_written_whole_and_is_read_back(
+    tmp_path: Path, geometry: Geometry, asked: str, deposits: str
+) -> None:
+    """The last chunk of the last file is not full. Each file states its calorimeter."""
+    make = make_ring_showers if geometry.rings else make_showers
+    showers = make(events=243, geometry=geometry)
     assert (showers.cells.sum(axis=(1, 2, 3)) > 0).mean() > 0.5
 
     def write(name: str, chosen: slice, batch: int = 243) -> Path:
-        with shower_writer(tmp_path / name, geometry, {"generator": "test"}) as writer:
+        with shower_writer(tmp_path / name, geometry, {"generator": "test"}, asked) as writer:
             for first in range(0, len(showers[chosen]), batch):
                 writer.write(showers[chosen][first : first + batch])
         return tmp_path / name
 
     whole = write("whole.h5", slice(0, 243))
     parts = [write(f"{start}.h5", slice(start, min(start + 100, 243)), batch=64) for start in (0, 100, 200)]
-    with shower_writer(tmp_path / "joined.h5", geometry, {"generator": "test"}) as writer:
+    with shower_writer(tmp_path / "joined.h5", geometry, {"generator": "test"}, asked) as writer:
         for part in parts:
             writer.append(part)
     assert _contents(tmp_path / "joined.h5") == _contents(whole)
     found = open_showers(whole)
-    assert found.geometry == geometry
+    assert (found.geometry, found.deposits) == (geometry, deposits)
+    np.testing.assert_array_equal(found.energy_gev, showers.energy_gev)  # to the bit, also if the file is in MeV
     for name, values in found.read(5, 243).arrays.items():
         np.testing.assert_allclose(values, getattr(showers[5:], name), rtol=1e-6)
     with h5py.File(whole) as file:
         assert file.attrs["generator"] == "test"
-        if not rings:
+        if deposits == CELLS:
             np.testing.assert_allclose(file["sum"][:], showers.cells.sum(axis=(1, 2, 3)), rtol=1e-6)
             np.testing.assert_allclose(np.tanh(file["eta"][:]), np.cos(showers.theta_rad), atol=1e-6)
+        else:
+            shapes = {"showers": (243, geometry.voxels), "incident_energies": (243, 1)}
+            assert {name: item.shape for name, item in file.items()} == shapes
+            np.testing.assert_allclose(file["incident_energies"][:, 0], showers.energy_gev * 1e3, rtol=1e-6)
 
 
 def test_showers_that_would_not_lie_after_those_before_are_not_appended(tmp_path: Path) -> None:
