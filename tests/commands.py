@@ -20,7 +20,7 @@ from preprocessing import __main__ as preprocessing
 from preprocessing.dataset import read_manifest
 
 
-def command_of(source: Path, output: Path, *options: str) -> list[str]:
+def command_of(source: Path | str, output: Path, *options: str) -> list[str]:
     """The command line that makes the dataset `output` of the files in `source`."""
     command = [sys.executable, "-m", "preprocessing", "--input", f"{source}/*.h5", "--output", str(output)]
     return [*command, *options]

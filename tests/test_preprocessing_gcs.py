@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
-from commands import made, refused, run
+from commands import command_of, made, refused, run
 from servers import Proxy
 from showers import make_file
 
@@ -251,8 +251,7 @@ def test_without_credentials_one_line_says_so(tmp_path: Path) -> None:
     hidden = {"STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"}
     environment = {name: value for name, value in os.environ.items() if name not in hidden}
     environment |= {"HOME": str(tmp_path), "NO_GCE_CHECK": "true"}
-    command = [sys.executable, "-m", "preprocessing", "--input", "gs://b/*.h5", "--output", tmp_path]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(command_of("gs://b", tmp_path), env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2, done.stderr
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]
     assert "no credentials for Google Cloud" in line

@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from commands import files_of, made, records_of, refused, run, settled
+from commands import command_of, files_of, made, records_of, refused, run, settled
 from servers import said
 from showers import make_file, make_showers, measured_angle, write_file
 
@@ -210,9 +210,9 @@ def test_bad_arguments(tmp_path: Path, arguments: str, told: str) -> None:
 
 
 def test_an_interrupted_run_says_one_line_and_goes_on(tmp_path: Path) -> None:
-    path = make_file(tmp_path / "a.h5", events=1000)
-    common = ["--input", str(path), "--output", str(tmp_path / "ds"), "--shard-events", "10"]
-    process = subprocess.Popen([sys.executable, "-m", "preprocessing", *common], stderr=subprocess.PIPE, text=True)
+    make_file(tmp_path / "a.h5", events=1000)
+    command = command_of(tmp_path, tmp_path / "ds", "--shard-events", "10")
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while process.poll() is None and len(list((tmp_path / "ds").glob("shards/*.json"))) < 4:
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
@@ -220,7 +220,7 @@ def test_an_interrupted_run_says_one_line_and_goes_on(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert told.splitlines()[-1] == "interrupted; finished work is kept"
     assert "Traceback" not in told
-    assert " 100 of 100 pieces" not in run(*common)
+    assert " 100 of 100 pieces" not in run(*command[3:])
     assert read_manifest(tmp_path / "ds").events["written"] == 1000
 
 

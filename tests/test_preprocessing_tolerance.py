@@ -6,13 +6,12 @@ import json
 import os
 import re
 import subprocess
-import sys
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
-from commands import made, records_of, refused, run
+from commands import command_of, made, records_of, refused, run
 from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
@@ -179,8 +178,8 @@ def test_an_event_of_a_file_that_is_left_out_is_no_first_one(tmp_path: Path) -> 
 
 
 def test_workers_that_fail_say_one_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "preprocessing", "--input", _with_nan(tmp_path / "a.h5")]
-    command += ["--output", tmp_path / "ds", "--shard-events", "10", "--workers", "2"]
+    _with_nan(tmp_path / "a.h5")
+    command = command_of(tmp_path, tmp_path / "ds", "--shard-events", "10", "--workers", "2")
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
