@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -113,14 +113,8 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        with _store_errors(self):
-            try:
-                _blob(self).delete(retry=_retry(), if_generation_match=generation)
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
-            except api_errors.NotFound:
-                if not missing_ok:
-                    raise
+        with suppress(*(FileNotFoundError,) * missing_ok), _store_errors(self):
+            _blob(self).delete(retry=_retry(), if_generation_match=generation)
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
@@ -138,15 +132,9 @@ class GcsPath:
         draws a boundary for each upload of known size, and a pause for each request that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
-            blob = _blob(self)
-            content = text.encode()
+            blob, content = _blob(self), text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
-            try:
-                blob.upload_from_file(
-                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
-                )
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            blob.upload_from_file(io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how)
             return int(blob.generation)
 
 
@@ -200,11 +188,9 @@ class _Reader(io.RawIOBase):
     error: Exception | None = None
 
     def __init__(self, path: GcsPath) -> None:
-        self._path = path
         status = path.stat()
-        self._size = status.st_size
-        self._blob = _bucket(path).blob(path.key, generation=status.generation)
-        self._position = 0
+        self._path, self._size, self._position = path, status.st_size, 0
+        self._blob = _blob(path, status.generation)
 
     def readable(self) -> bool:
         return True
@@ -231,12 +217,8 @@ class _Reader(io.RawIOBase):
         return len(data)
 
 
-def _blob(path: GcsPath) -> Any:
-    return _bucket(path).blob(path.key)
-
-
-def _bucket(path: GcsPath) -> Any:
-    return _client().bucket(path.bucket)
+def _blob(path: GcsPath, generation: int | None = None) -> Any:
+    return _client().bucket(path.bucket).blob(path.key, generation=generation)
 
 
 def _retry() -> Any:
@@ -265,6 +247,8 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
         if missing_ok:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
+    except api_errors.PreconditionFailed:
+        raise FileExistsError(errno.EEXIST, "another generation is there", str(path)) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(
             f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"
