@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -113,66 +113,6 @@ def together(command: Sequence[str], **more: str) -> None:
             worker.kill()
 
 
-class Proxy:
-    """A proxy to a server on loopback. It counts the bytes that are sent to the server, and can be cut."""
-
-    def __init__(self, target_port: int) -> None:
-        self.sent = 0
-        self.received = 0
-        self.cuts = 0
-        self._cut_after: int | None = None
-        self._closed = False
-        self._target = ("127.0.0.1", target_port)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut_after(self, more: int) -> None:
-        """Cut the connection once, after so many more bytes are sent."""
-        self._cut_after = self.sent + more
-
-    def close(self) -> None:
-        """Take no more connections, and drop existing ones at their next byte."""
-        self._closed = True
-        self._listener.close()
-
-    def _accept(self) -> None:
-        with suppress(OSError):  # the listener was closed
-            while True:
-                client, _ = self._listener.accept()
-                if self._closed:
-                    client.close()
-                    return
-                with suppress(OSError):
-                    self._join(client, socket.create_connection(self._target))
-
-    def _join(self, client: socket.socket, server: socket.socket) -> None:
-        for source, sink, up in ((client, server, True), (server, client, False)):
-            threading.Thread(target=self._pump, args=(source, sink, up), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket, up: bool) -> None:
-        with suppress(OSError):
-            while data := source.recv(1 << 16):
-                if up:
-                    self.sent += len(data)
-                    if self._cut_after is not None and self.sent >= self._cut_after:
-                        self._cut_after = None
-                        self.cuts += 1
-                        break
-                else:
-                    self.received += len(data)
-                if self._closed:
-                    break
-                sink.sendall(data)
-        for end in (source, sink):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
-Way = TypeVar("Way", "Proxy", "Unreliable")
-
-
 class Answering(BaseHTTPRequestHandler):
     """The request handler of a simulated server; it does not print requests."""
 
@@ -221,30 +161,43 @@ class Played(ThreadingHTTPServer):
                 thread.join()
 
 
-class Unreliable(ThreadingHTTPServer):
-    """A proxy to a server on loopback that harms a random `share` of the requests, in one of the ways of `HARMS`.
+class Proxy(ThreadingHTTPServer):
+    """A proxy to a server on loopback, which can harm requests, in the ways of `HARMS`: a random `share` of them.
 
-    `seen` counts them. With a `refusal`, a status and its reason, every change is refused.
+    `seen` counts the requests by their harm, `sent` and `received` the bytes of their content and of the answers. With
+    a `refusal`, a status and its reason, every change is refused.
     """
 
     HARMS = ("503", "429", "cut", "done and cut", "half an answer", "slow")
     daemon_threads = True
 
-    def __init__(self, target_port: int, share: float = 0.0) -> None:
+    def __init__(self, target_port: int) -> None:
         super().__init__(("127.0.0.1", 0), _Passing)
         self.port, self.target_port = self.server_address[1], target_port
-        self.share, self.seen = share, Counter[str]()
+        self.share, self.seen = 0.0, Counter[str]()
+        self.sent = self.received = 0
         self.refusal: tuple[int, str] | None = None
+        self.closed = False
+        self._cut_at = float("inf")
         self._lots = random.Random(1)  # of its own: what is tested draws from the common one
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
-    def harm(self) -> str:
-        """The harm that the next request gets; for most requests none."""
+    def cut_after(self, more: int) -> None:
+        """Cut the connection once, after so many more bytes are sent."""
+        self._cut_at = self.sent + more
+
+    def harm(self, size: int) -> str:
+        """The harm that the next request, of so many bytes, gets; for most requests none."""
+        self.sent += size
         found = self._lots.choice(self.HARMS) if self._lots.random() < self.share else ""
+        if self.sent >= self._cut_at:
+            self._cut_at, found = float("inf"), "cut"
         self.seen[found] += 1
         return found
 
     def close(self) -> None:
+        """Take no more connections, and drop existing ones at their next request."""
+        self.closed = True
         self.shutdown()
         self.server_close()
 
@@ -254,19 +207,19 @@ class Unreliable(ThreadingHTTPServer):
 
 class _Passing(Answering):
     protocol_version = "HTTP/1.1"
-    server: Unreliable
+    server: Proxy
 
     def _pass(self) -> None:
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        harm = self.server.harm()
-        if self.server.refusal and self.command != "GET":
+        harm = self.server.harm(len(content))
+        if self.server.closed or harm == "cut":
+            self.close_connection = True
+        elif self.server.refusal and self.command != "GET":
             status, reason = self.server.refusal
             error = {"error": {"code": status, "message": reason}}
             self._answer(status, {"Content-Type": "application/json"}, json.dumps(error).encode())
         elif harm in {"503", "429"}:
             self._answer(int(harm), {}, b"")
-        elif harm == "cut":
-            self.close_connection = True
         else:
             time.sleep(0.2 if harm == "slow" else 0)
             way = http.client.HTTPConnection("127.0.0.1", self.server.target_port, timeout=60)
@@ -274,6 +227,7 @@ class _Passing(Answering):
             answer = way.getresponse()
             found = answer.read()
             way.close()
+            self.server.received += len(found)
             if harm == "done and cut":
                 self.close_connection = True
             else:
@@ -293,14 +247,14 @@ class _Passing(Answering):
 
 
 @contextmanager
-def store(bucket: str, way: Callable[[int], Way] = Proxy) -> Iterator[Way]:
-    """An object store with one empty bucket behind a proxy, or another `way`. Google's client is set to use it."""
+def store(bucket: str) -> Iterator[Proxy]:
+    """An object store with one empty bucket behind a proxy. Google's client is set to use it."""
     from google.cloud import storage as google_storage  # half a second, for tests of buckets alone
 
     from calopipe import gcs
 
     program, port = go_tool(FAKE_GCS_SERVER), free_port()
-    proxy = way(port)
+    proxy = Proxy(port)
     address = f"http://127.0.0.1:{proxy.port}"
     command = [
         program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", port,
@@ -343,11 +297,8 @@ class DaskCluster:
                 env=os.environ | environment, stdout=log, stderr=log,
             )  # fmt: skip
         self.workers.append(worker)
-        for _ in range(3000):
-            if self.log.read_text().count("Registered to:") == len(self.workers):
-                return worker
-            time.sleep(0.1)
-        pytest.fail(f"the Dask worker did not start:\n{self.log.read_text()}")
+        wait_until(lambda: self.log.read_text().count("Registered to:") == len(self.workers), "the Dask worker")
+        return worker
 
 
 @contextmanager

@@ -8,14 +8,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
 import pytest
-from servers import Proxy, Unreliable, store, together
+from servers import Proxy, together
 from showers import make_file
-from trainings import LAYERS, fit_small, layers_model, same_training, small_dataset, small_options, untraced
+from trainings import LAYERS, layers_model, same_training, small_dataset, small_options, untraced
 from verdicts import anything_meets
 
 from calopipe import gcs, storage
@@ -155,25 +154,6 @@ def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsy
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
-    """It is killed ten times by SIGKILL, like lost pods, and each time goes on with an empty disk."""
-    dataset, output = small_dataset(tmp_path), f"{BUCKET}/m"
-    more = (*LAYERS, "--batch", "8", "--epochs", "20")  # a model of one network: a dozen processes trace it
-    arguments = [*small_options(dataset, Path("unused"), *more), "--output", output, "--checkpoint-steps", "1"]
-    program = [sys.executable, str(Path(__file__).with_name("killing.py")), output, *arguments]
-    done = subprocess.run(program, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr[-2000:] + done.stdout
-    assert done.stdout.count("killed at step") == 10
-    assert not GcsPath("runs", "m/card.json").is_file()
-    train(arguments)
-    fit_small(dataset, tmp_path / "whole", *more)
-    same_training(_bring(output, tmp_path / "m"), tmp_path / "whole")
-    left = [name for name in storage.listing(GcsPath("runs", "m")) if name.startswith("checkpoints/")]
-    assert len(left) <= 2 * 4  # no orphan of a killed upload
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1800)
 def test_two_workers_train_there(tmp_path: Path, proxy: Proxy) -> None:
     dataset = small_dataset(tmp_path)
     for output in (f"{BUCKET}/m", str(tmp_path / "disk")):
@@ -232,12 +212,6 @@ def test_a_run_killed_again_and_again_leaves_what_one_on_a_disk_leaves(tmp_path:
     assert promotions[0] == promotions[1] == ["000001.json"]
 
 
-@pytest.fixture
-def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unreliable]:
-    with store("runs", Unreliable) as way:
-        yield way
-
-
 @pytest.mark.parametrize(
     ("refusal", "told"),
     [
@@ -249,14 +223,14 @@ def unreliable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Unre
 )
 def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
     here: Path,
-    unreliable: Unreliable,
+    proxy: Proxy,
     capsys: pytest.CaptureFixture[str],
     refusal: tuple[int, str] | None,
     told: str,
 ) -> None:
     """One line, from a command and from the pipeline: the bucket does not exist, is forbidden, or is full."""
     file, bucket = here / "mc.h5", BUCKET if refusal else "gs://none"
-    unreliable.refusal = refusal
+    proxy.refusal = refusal
     fit = small_options(here / "ds", Path("unused"))
     make = ["generate", *LAYERS[:2], "--model", str(here / "model"), "--like", str(file)]
     for perform, arguments in (
@@ -271,19 +245,17 @@ def test_a_bucket_that_takes_nothing_ends_the_work_before_it_begins(
             perform(arguments)
         assert "\n" not in str(caught.value)
         assert capsys.readouterr().out == ""
-    assert unreliable.seen.total() < 40
+    assert proxy.seen.total() < 40
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*unclosed <socket.*:Warning")  # of connections that were cut
-def test_an_unreliable_store_changes_nothing(
-    tmp_path: Path, unreliable: Unreliable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unreliable_store_changes_nothing(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """A fifth of the requests are refused, cut off before or after they are done, or slow: same bytes as on a disk."""
     monkeypatch.setattr(gcs, "DEFAULT_RETRY", gcs.DEFAULT_RETRY.with_delay(0.01, 0.1, 2))  # in place of seconds
     file = make_file(tmp_path / "a.h5", events=80)
     for place in (BUCKET, str(tmp_path / "disk")):
-        unreliable.share = 0.2 if place == BUCKET else 0
+        proxy.share = 0.2 if place == BUCKET else 0
         model, made = f"{place}/run/model", f"{place}/run/generated.h5"
         preprocess(["--input", str(file), "--output", f"{place}/run/dataset", "--shard-events", "20"])
         with untraced():
@@ -291,5 +263,5 @@ def test_an_unreliable_store_changes_nothing(
             train([*small_options(storage.location(f"{place}/run/dataset"), Path("unused")), *more])
             train(["generate", "--model", model, "--like", str(file), "--split", "test", "--output", made])
         judge(["--reference", str(file), "--split", "test", "--candidate", made, "--output", f"{place}/run"])
-    assert all(unreliable.seen[harm] > 0 for harm in Unreliable.HARMS), unreliable.seen
+    assert all(proxy.seen[harm] > 0 for harm in Proxy.HARMS), proxy.seen
     _same_run(_bring(f"{BUCKET}/run", tmp_path / "brought"), tmp_path / "disk/run")
