@@ -92,9 +92,8 @@ class Comparison:
             document = read_verdict(self.output / VERDICT_FILE)
         except ValueError:  # no verdict, or not a valid one: make it anew
             return None
-        if document["request"] != self.request or not page.is_file():
-            return None
-        if storage.sha256_of_file(page) != document.get("report_sha256"):
+        whole = page.is_file() and storage.sha256_of_file(page) == document.get("report_sha256")
+        if document["request"] != self.request or not whole:
             return None
         stands("verdict stands", self.output / VERDICT_FILE, summary_line(document))
         return document
