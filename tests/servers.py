@@ -161,7 +161,7 @@ class Played(ThreadingHTTPServer):
                 thread.join()
 
 
-class Proxy(ThreadingHTTPServer):
+class Proxy(Played):
     """A proxy to a server on loopback, which can harm requests, in the ways of `HARMS`: a random `share` of them.
 
     `seen` counts the requests by their harm, `sent` and `received` the bytes of their content and of the answers. With
@@ -169,11 +169,10 @@ class Proxy(ThreadingHTTPServer):
     """
 
     HARMS = ("503", "429", "cut", "done and cut", "half an answer", "slow")
-    daemon_threads = True
 
     def __init__(self, target_port: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Passing)
-        self.port, self.target_port = self.server_address[1], target_port
+        super().__init__(_Passing)
+        self.target_port = target_port
         self.share, self.seen = 0.0, Counter[str]()
         self.sent = self.received = 0
         self.refusal: tuple[int, str] | None = None
@@ -200,9 +199,6 @@ class Proxy(ThreadingHTTPServer):
         self.closed = True
         self.shutdown()
         self.server_close()
-
-    def handle_error(self, *_: object) -> None:
-        """A client that was cut off may be gone."""
 
 
 class _Passing(Answering):
@@ -255,10 +251,9 @@ def store(bucket: str) -> Iterator[Proxy]:
 
     program, port = go_tool(FAKE_GCS_SERVER), free_port()
     proxy = Proxy(port)
-    address = f"http://127.0.0.1:{proxy.port}"
     command = [
         program, "-backend", "memory", "-scheme", "http", "-host", "127.0.0.1", "-port", port,
-        "-public-host", f"127.0.0.1:{proxy.port}", "-external-url", address,
+        "-public-host", f"127.0.0.1:{proxy.server_port}", "-external-url", proxy.address,
     ]  # fmt: skip
 
     def answers() -> bool:
@@ -270,7 +265,7 @@ def store(bucket: str) -> Iterator[Proxy]:
     with running(*command) as server, pytest.MonkeyPatch.context() as patch:
         try:
             wait_until(answers, "the object store")
-            patch.setenv("STORAGE_EMULATOR_HOST", address)
+            patch.setenv("STORAGE_EMULATOR_HOST", proxy.address)
             google_storage.Client(project="test").create_bucket(bucket)
             gcs._client_of.cache_clear()
             yield proxy

@@ -12,7 +12,6 @@ from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
 from validation.challenge.histograms import Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd
-from validation.statistics.resampling import separation
 
 Array = NDArray[np.float64]
 
@@ -175,11 +174,3 @@ def test_a_single_cell() -> None:
     assert (found.sparsity[0, [0, 1, 2, *range(4, 45)]] == 1).all()
     assert found.x_mm[0, 0] == 0  # the centre of an empty layer, as published
     assert found.vector()[0, :2] == pytest.approx([3, -8])  # logarithms of the incident energy and of an empty layer's
-
-
-def test_separation_power_in_closed_form() -> None:
-    assert separation(np.array([3.0, 1.0]), np.array([6.0, 2.0])) == 0  # of other sizes, of one form
-    assert separation(np.array([1.0, 0.0]), np.array([0.0, 5.0])) == pytest.approx(1)
-    assert separation(np.array([1.0, 1.0]), np.array([1.0, 0.0])) == pytest.approx((0.25 / 1.5 + 0.25 / 0.5) / 2)
-    for pair in ((np.zeros(2), np.ones(2)), (np.ones(2), np.zeros(2)), (np.zeros(2), np.zeros(2))):
-        assert np.isnan(separation(*pair))

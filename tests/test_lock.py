@@ -10,8 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -154,29 +154,23 @@ def output(request: pytest.FixtureRequest, tmp_path: Path) -> storage.Location:
 def test_of_runs_that_start_together_one_runs(output: storage.Location, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_RENEWED_S", 0.1)
     monkeypatch.setattr(lock, "_LOOK_S", 0.05)
-    for _ in range(8):
-        start, told = threading.Barrier(2), []
 
-        def run(start: threading.Barrier = start, told: list[str] = told) -> None:
-            start.wait()
-            with ExitStack() as stack:
-                try:
-                    stack.enter_context(alone(output))
-                except InputError as error:
-                    told.append(str(error))
-                else:
-                    told.append("runs")
-                    while len(told) < 2:
-                        time.sleep(0.01)
+    def run(start: threading.Barrier, refused: threading.Event) -> str:
+        start.wait()
+        try:
+            with alone(output):
+                assert refused.wait(60), "both run"
+                return "runs"
+        except InputError as error:
+            refused.set()
+            return str(error)
 
-        threads = [threading.Thread(target=run) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        others = [line for line in told if line != "runs"]
-        assert len(others) == 1, told
-        assert re.search(f"^{output}: another run writes there, (process|one that has just begun)", others[0])
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(8):
+            given = threading.Barrier(2), threading.Event()
+            told = [run.result() for run in [threads.submit(run, *given) for _ in range(2)]]
+            (other,) = (line for line in told if line != "runs")
+            assert re.search(f"^{output}: another run writes there, (process|one that has just begun)", other)
     assert not storage.listing(output)
 
 
@@ -211,18 +205,16 @@ def test_the_place_of_a_killed_run_is_taken_over(output: storage.Location, monke
         assert (1.0 if output == RUN else 0.0) < time.monotonic() - began < 30
 
 
-@pytest.mark.parametrize("other", ["runs", "has ended"])
-def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, other: str) -> None:
+@pytest.mark.parametrize(
+    ("take", "who"),
+    [(lambda: LEASE.write(OTHER), "process 7 of another-host"), (LEASE.unlink, "another process, which has ended")],
+)
+def test_a_run_whose_lease_was_taken_ends_at_once(proxy: Proxy, take: Callable[[], object], who: str) -> None:
     """For example a run that was suspended. It ends with one line."""
     with _holder(RUN) as process:
-        if other == "runs":
-            LEASE.write(OTHER)
-        else:
-            LEASE.unlink()
+        take()
         assert process.wait(60) == 2
-        assert process.stderr is not None
-        errors = process.stderr.read()
-    who = "process 7 of another-host" if other == "runs" else "another process, which has ended"
+        errors = process.communicate()[1]
     assert errors == f"error: {RUN}: another run writes there, {who}; wait for its end, or give another --output\n"
 
 

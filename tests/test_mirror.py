@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import DEFAULT, Mock, patch
 
@@ -18,7 +17,7 @@ from google.cloud import storage as google_storage
 from servers import Proxy, wait_until
 
 from calopipe import gcs, mirror, storage
-from calopipe.errors import InputError, describe
+from calopipe.errors import InputError
 from calopipe.gcs import GcsPath
 from calopipe.mirror import mirrored, mirrored_file
 
@@ -246,17 +245,3 @@ def test_a_request_starts_no_thread(proxy: Proxy, monkeypatch: pytest.MonkeyPatc
     (RUN / "a").write("a")
     assert (RUN / "a").read_text() == "a"
     assert not started
-
-
-def test_a_full_disk_loses_nothing_that_was_done(
-    proxy: Proxy, small_disk: Callable[[int], Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk is that of the temporary files."""
-    monkeypatch.setattr("tempfile.tempdir", str(small_disk(1000)))
-    with pytest.raises(OSError, match="No space left") as caught, mirrored(RUN) as folder:  # noqa: PT012  as a command does
-        _write(folder / "first", "done")
-        _write(folder / "second", "much" * 1_000_000)
-    told = describe(caught.value)
-    assert told is not None
-    assert "the disk is full; free some space and run again" in told
-    assert _there() == {"first": "done"}

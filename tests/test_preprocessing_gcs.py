@@ -174,3 +174,84 @@ def test_a_store_that_goes_away_leaves_nothing_that_is_trusted(
         patch.setattr(GcsPath, "upload", upload_five)
         assert re.search("the store cannot be reached.* run again", refused(*source, "--output", output))
     again = Proxy(proxy.target_port)  # the way is free again
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", again.address)
+    gcs._client_of.cache_clear()
+    with pytest.raises(InputError, match=r"manifest\.json: no such file"):
+        read_manifest(storage.location(output))
+    run(*source, "--output", output)
+    assert _hashes(storage.location(output)) == _hashes(whole)
+    again.close()
+
+
+def test_what_is_not_there_is_told_of(tmp_path: Path, proxy: Proxy) -> None:
+    output = ("--output", tmp_path / "ds")
+    assert "there is no bucket none" in refused("--input", "gs://none/*.h5", *output)
+    assert f"gs://{BUCKET}/a.h5: no such file" in refused("--input", f"gs://{BUCKET}/a.h5", *output)
+    (tmp_path / "bad.h5").write_bytes(b"no showers")
+    told = refused("--input", _put(tmp_path / "bad.h5", "bad.h5"), *output)
+    assert f"gs://{BUCKET}/bad.h5: not an HDF5 file" in told
+
+
+@pytest.mark.parametrize("in_bucket", [True, False])
+def test_a_dataset_is_at_hand_unless_a_shard_was_altered(tmp_path: Path, proxy: Proxy, in_bucket: bool) -> None:
+    """From a bucket only the shards of the splits are copied. A shard of another split may be altered."""
+    folder = GcsPath(BUCKET, "ds") if in_bucket else tmp_path / "ds"
+    manifest = made("--input", make_file(tmp_path / "a.h5", events=40), "--output", folder)
+    train = {shard.name: shard.sha256 for shard in manifest.shards if shard.split == "train"}
+    with at_hand(folder, manifest, ["train"]) as local:
+        found = {name: sha256 for name, sha256 in _hashes(local).items() if name.endswith(".tfrecord")}
+        assert found == train if in_bucket else local == folder
+    assert local.exists() != in_bucket
+    altered = folder / next(iter(train))
+    storage.write_json(altered, "altered")
+    with at_hand(folder, manifest, ["validation", "test"]):
+        pass
+    with pytest.raises(InputError, match=f"{altered}: altered since it was written"), at_hand(folder, manifest):
+        pass
+
+
+_VANISHING = """
+import os
+from pathlib import Path
+from calopipe import gcs
+from preprocessing.__main__ import main
+from calopipe.errors import run_command
+from calopipe.gcs import GcsPath
+
+path, reads, readinto = GcsPath("runs", "a.h5"), 0, gcs._Reader.readinto
+
+def vanishes(reader, buffer):
+    global reads
+    reads += 1
+    if reads == number:
+        path.unlink(missing_ok=True)
+    return readinto(reader, buffer)
+
+gcs._Reader.readinto = vanishes
+for number in range(1, 8):
+    if not os.fork():
+        path.upload(Path({file!r}))
+        run_command(lambda: main(["--input", str(path), "--output", {output!r}]))
+        raise SystemExit(0)
+    assert os.waitstatus_to_exitcode(os.wait()[1]) == 2
+"""
+
+
+def test_an_object_that_vanishes_as_it_is_read_ends_in_one_line(tmp_path: Path, proxy: Proxy) -> None:
+    """Each case is in a new process, since HDF5 can crash a process at its end."""
+    program = _VANISHING.format(file=str(make_file(tmp_path / "a.h5", events=20)), output=str(tmp_path / "ds"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("\nerror: gs://runs/a.h5") + done.stderr.startswith("error: gs://runs/a.h5") == 7
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "ds/manifest.json").exists()
+
+
+def test_without_credentials_one_line_says_so(tmp_path: Path) -> None:
+    hidden = {"STORAGE_EMULATOR_HOST", "GOOGLE_APPLICATION_CREDENTIALS"}
+    environment = {name: value for name, value in os.environ.items() if name not in hidden}
+    environment |= {"HOME": str(tmp_path), "NO_GCE_CHECK": "true"}
+    done = subprocess.run(command_of("gs://b", tmp_path), env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2, done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("WARNING: ")]
+    assert "no credentials for Google Cloud" in line

@@ -29,7 +29,7 @@ from validation.statistics.resampling import (
 
 
 def test_an_empty_histogram_has_no_separation() -> None:
-    """`test_challenge.py` tests the separation power of other histograms in closed form."""
+    """`test_challenge.py` compares the separation power of other histograms with the challenge's own."""
     assert separation_power(Pair({"h": np.zeros(2)}, {"h": np.ones(2)}), "h") == 0
 
 
