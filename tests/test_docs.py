@@ -34,29 +34,19 @@ def test_every_command_of_readme_and_guide_runs(tmp_path: Path) -> None:
             name = f"Ele_VarAngleMeas_100_200_{number:03d}.h5"
             make_file(tmp_path / "data/geant4" / name, events=60, seed=number)
             bucket.blob(f"showers/{name}").upload_from_filename(tmp_path / "data/geant4" / name)
-        ran = _run_all(tmp_path)
+        shown = [each for document in ("README.md", "docs/guide.md") for each in commands(guide(document))]
+        ran = [*dict.fromkeys(each for each in shown if each.startswith("python ") and "--endpoint" not in each)]
+        for command in ran:
+            arguments = shlex.split(command)[1:]
+            if arguments[0].endswith(".py"):
+                arguments[0] = str(ROOT / arguments[0])
+            if {"fit", "run"} & set(arguments[:3]):
+                assert "--steps" not in arguments
+                arguments += ["--steps", "4"]
+            said(sys.executable, *arguments, cwd=tmp_path)
     stages = ("preprocessing", "training fit", "training generate", "validation", "submit.py run", "submit.py compile")
     for stage in (*stages, "gs://"):
         assert any(stage in command for command in ran), stage
-
-
-def _run_all(folder: Path) -> list[str]:
-    """Run each command of README and guide once, in a folder. Commands for a cluster are left out."""
-    documents = ("README.md", "docs/guide.md")
-    shown = [each for document in documents for each in commands(guide(document)) if each.startswith("python ")]
-    ran = []
-    for command in shown:
-        if "--endpoint" in command or command in ran:
-            continue
-        arguments = shlex.split(command)[1:]
-        if arguments[0].endswith(".py"):
-            arguments[0] = str(ROOT / arguments[0])
-        if {"fit", "run"} & set(arguments[:3]):
-            assert "--steps" not in arguments
-            arguments += ["--steps", "4"]
-        said(sys.executable, *arguments, cwd=folder)
-        ran.append(command)
-    return ran
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import h5py
 import pytest
@@ -29,15 +30,8 @@ HOSTILE = (
 SECRETS = {"KF_PIPELINES_TOKEN": "token-0f1e2d3c", "AWS_SECRET_ACCESS_KEY": "key-4b5a6978", "HF_TOKEN": "hf-8796a5b4"}
 
 
-class Run(NamedTuple):
-    folder: Path
-    file: Path
-    output: Path
-    done: subprocess.CompletedProcess[str]
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(tmp_path_factory: pytest.TempPathFactory) -> SimpleNamespace:
     """A run on a file and into a folder of hostile names. The first step ends it, as an event of the file is bad."""
     folder = tmp_path_factory.mktemp("injection")
     file = make_file(folder / HOSTILE / f"{HOSTILE}.h5", events=60)
@@ -49,10 +43,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     command += [f"--output={HOSTILE}", "--config", "small", "--split-file", f"test={HOSTILE} 2.h5"]
     there: dict[str, Any] = {"cwd": folder / "here", "env": os.environ | SECRETS}
     done = subprocess.run(command, capture_output=True, text=True, check=False, **there)
-    return Run(folder, file, folder / "here" / HOSTILE, done)
+    return SimpleNamespace(folder=folder, file=file, output=folder / "here" / HOSTILE, done=done)
 
 
-def test_steps_find_and_write_what_hostile_names_name(run: Run) -> None:
+def test_steps_find_and_write_what_hostile_names_name(run: SimpleNamespace) -> None:
     assert run.done.returncode == 2, run.done.stdout + run.done.stderr
     last = run.done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"error: {' '.join(str(run.file).split())}: event 11: ECAL holds nan")
@@ -63,14 +57,14 @@ def test_steps_find_and_write_what_hostile_names_name(run: Run) -> None:
     assert not (run.output / "dataset/manifest.json").exists()
 
 
-def test_no_shell_reads_them(run: Run) -> None:
+def test_no_shell_reads_them(run: SimpleNamespace) -> None:
     made = {path.name for path in run.folder.rglob("*")} | {path.name for path in Path.cwd().iterdir()}
     assert "injected" not in made
     assert {path.name for path in run.folder.iterdir()} == {HOSTILE, "here"}
     assert {path.name for path in run.output.parent.iterdir()} == {HOSTILE}
 
 
-def test_no_secret_of_the_environment_is_left_or_printed(run: Run) -> None:
+def test_no_secret_of_the_environment_is_left_or_printed(run: SimpleNamespace) -> None:
     files = [path for path in run.folder.rglob("*") if path.is_file()]
     assert any("logs" in path.parts for path in files)  # what kfp leaves is in the tests of whole runs
     for secret in SECRETS.values():
