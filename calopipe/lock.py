@@ -123,11 +123,9 @@ def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int
     """Write `lease` anew. Returns its new generation. If another process has taken it over, this process ends."""
     with suppress(FileExistsError):
         return lease.write(text, generation=generation, once=True)
-    current, holder = 0, "another process, which has ended"
-    with suppress(FileNotFoundError):
-        current, holder = int(lease.stat().generation), lease.read_text()
+    current, holder = _current(lease)
     if holder != text:  # if they are equal, the answer to a first try was lost
-        print(f"error: {_refusal(output, holder)}", file=sys.stderr, flush=True)
+        print(f"error: {_refusal(output, holder or 'another process, which has ended')}", file=sys.stderr, flush=True)
         os._exit(BAD_INPUT_EXIT_CODE)  # at once: what this process writes from now on harms the other run
     return current
 
@@ -137,22 +135,23 @@ def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
     seen, since = 0, 0.0
     while True:
         expired = seen > 0 and time.monotonic() - since > _LEASED_S
-        try:
+        with suppress(FileExistsError):
             return lease.write(text, generation=seen if expired else 0)
-        except FileExistsError:
-            pass
-        try:
-            current, holder = int(lease.stat().generation), lease.read_text()
-        except FileNotFoundError:  # the owner has just removed it
-            seen = 0
-        else:
-            if holder == text:  # the answer to a first try was lost
-                return current
-            if seen not in {0, current}:
-                raise _refusal(output, holder)
-            if not seen:
-                seen, since = current, time.monotonic()
+        current, holder = _current(lease)
+        if holder == text:  # the answer to a first try was lost
+            return current
+        if seen and current not in {0, seen}:
+            raise _refusal(output, holder)
+        if current != seen:  # seen for the first time, or just removed by its owner
+            seen, since = current, time.monotonic()
         time.sleep(_LOOK_S)
+
+
+def _current(lease: GcsPath) -> tuple[int, str]:
+    """The generation and the text of `lease`; 0 and no text if it is not there."""
+    with suppress(FileNotFoundError):
+        return int(lease.stat().generation), lease.read_text()
+    return 0, ""
 
 
 def _this_process() -> str:
