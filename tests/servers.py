@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import http.client
 import json
 import os
@@ -263,6 +264,8 @@ def store(bucket: str) -> Iterator[Proxy]:
         return False
 
     with running(*command) as server, pytest.MonkeyPatch.context() as patch:
+        # Else a thread of the proxy may collect garbage of h5py, and wait for a reader that waits for the proxy.
+        gc.disable()
         try:
             wait_until(answers, "the object store")
             patch.setenv("STORAGE_EMULATOR_HOST", proxy.address)
@@ -270,6 +273,7 @@ def store(bucket: str) -> Iterator[Proxy]:
             gcs._client_of.cache_clear()
             yield proxy
         finally:
+            gc.enable()
             gcs._client_of.cache_clear()
             proxy.close()
 

@@ -58,9 +58,8 @@ def make_showers(*, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOME
     peak = 0.35 * geometry.shape[2]
     depth = z**2 * np.exp(-2 * z / peak)
     shift = np.tan(np.pi / 2 - theta)[:, None] * (z - peak) * geometry.layer_pitch_mm / geometry.cell_mm
-    cells = _cells_about(
-        np.zeros_like(shift), shift, np.broadcast_to(depth, shift.shape), energy, geometry=geometry, rng=rng
-    )
+    depths = np.broadcast_to(depth, shift.shape)
+    cells = _cells_about(np.zeros_like(shift), shift, depths, energy, geometry=geometry, rng=rng)
     return Showers(cells, energy, theta, measured_angle(cells))
 
 
@@ -107,12 +106,8 @@ def write_file(
     with h5py.File(path, "w") as file:
         for name, values in datasets.items():
             if values is not None:
-                stored = (
-                    {"chunks": (min(10, len(values)), *values.shape[1:]), "compression": "gzip"}
-                    if chunks and name == "ECAL"
-                    else {}
-                )
-                file.create_dataset(name, data=values, **stored)
+                chunk = (min(10, len(values)), *values.shape[1:]) if chunks and name == "ECAL" else None
+                file.create_dataset(name, data=values, chunks=chunk, compression="gzip" if chunk else None)
         if geometry is not None:
             file.attrs.update({name: value for name, value in geometry.to_json().items() if name != "shape"})
     return path

@@ -83,14 +83,11 @@ cell_mm = 10
 
 def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
-    file.write_text(
-        "file_unit_gev = 1\n[[layers]]\nangles = 8\nr_edges_mm = [0, 2, 5]\nmaterials_mm = { Pb = 5.612 }\n"
-        "pitch_mm = 9.0\n"
-    )
+    rings = "angles = 8\nr_edges_mm = [0, 2, 5]\nmaterials_mm = { Pb = 5.612 }\npitch_mm = 9.0\n"
+    file.write_text(f"file_unit_gev = 1\n[[layers]]\n{rings}")
     assert _geometry(str(file)).layers == (Layer(9.0, 1.0, (8, 2), r_edges_mm=(0.0, 2.0, 5.0)),)
-    file.write_text(
-        "file_unit_gev = 0.02\n[[layers]]\ncount = 25\ncells = [51, 51]\ncell_mm = 5.1\npitch_mm = 4.0\nx0 = 1.004\n"
-    )
+    alike = "count = 25\ncells = [51, 51]\ncell_mm = 5.1\npitch_mm = 4.0\nx0 = 1.004\n"
+    file.write_text(f"file_unit_gev = 0.02\n[[layers]]\n{alike}")
     assert _geometry(str(file)) == REFERENCE_GEOMETRY
 
 
