@@ -37,12 +37,12 @@ def location(text: str) -> Location:
     """The path or gs:// address that `text` names; InputError for any other address."""
     if not text:
         raise InputError("an empty path was given; is a variable not set?")
-    if _SCHEME.match(text) and not text.startswith("gs:"):
-        raise InputError(f"{text}: neither a path nor a gs:// address; bring the files to one of these")
     if text.startswith("gs:"):
         from calopipe.gcs import GcsPath  # noqa: PLC0415  takes a second, which local files do not need
 
         return GcsPath.parse(text)
+    if _SCHEME.match(text):
+        raise InputError(f"{text}: neither a path nor a gs:// address; bring the files to one of these")
     try:
         return Path(text).expanduser()
     except RuntimeError:

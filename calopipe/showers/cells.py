@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
-from itertools import groupby
-from math import fsum, isclose
+from itertools import groupby, pairwise
+from math import fsum, inf, isclose
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,25 +50,19 @@ class Layer:
     def __post_init__(self) -> None:
         if len(self.cells) != 2 or not all(type(count) is int and count > 0 for count in self.cells):
             raise InputError(f"geometry: a layer has {self.cells} cells, expected two positive counts")
-        if not (self.pitch_mm > 0 and self.x0 > 0 and np.isfinite([self.pitch_mm, self.x0]).all()):
+        if not _positive(self.pitch_mm, self.x0):
             raise InputError(
                 f"geometry: a layer of {self.pitch_mm:.6g} mm and {self.x0:.6g} X0, expected positive numbers"
             )
         if (self.size_mm is None) == (self.r_edges_mm is None):
             raise InputError("geometry: a layer needs either the size of its cells or the edges of its rings")
-        size = self.size_mm
-        if size is not None and not (len(size) == 2 and np.isfinite(size).all() and min(size) > 0):
+        size, edges = self.size_mm, self.r_edges_mm
+        if size is not None and not (len(size) == 2 and _positive(*size)):
             raise InputError(f"geometry: a layer has cells of {size} mm, expected two positive numbers")
-        edges = self.r_edges_mm
-        if edges is not None and not (
-            len(edges) == self.cells[1] + 1
-            and edges[0] >= 0
-            and np.isfinite(edges).all()
-            and (np.diff(edges) > 0).all()
-        ):
-            raise InputError(
-                f"geometry: a layer has rings between {edges} mm, expected {self.cells[1] + 1} rising radii"
-            )
+        radii = self.cells[1] + 1
+        rising = all(0 <= inner < outer < inf for inner, outer in pairwise(edges or ()))
+        if edges is not None and not (len(edges) == radii and rising):
+            raise InputError(f"geometry: a layer has rings between {edges} mm, expected {radii} rising radii")
 
     def __str__(self) -> str:
         n, m = self.cells
@@ -85,6 +79,10 @@ class Layer:
             name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
         }
         return cls(**values)
+
+
+def _positive(*values: float) -> bool:
+    return all(0 < value < inf for value in values)
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -118,7 +116,7 @@ class Geometry:
             raise InputError(f"geometry: shape must be three positive counts of cells, found {self.shape}")
         for name in ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev"):
             value = getattr(self, name)
-            if not (np.isfinite(value) and value > 0):
+            if not _positive(value):
                 raise InputError(f"geometry: {name} must be a positive number, found {value}")
         if not self.layers:
             return
