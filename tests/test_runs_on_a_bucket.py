@@ -13,7 +13,7 @@ import h5py
 import pytest
 from servers import Proxy, said, together
 from showers import make_file
-from trainings import LAYERS, layers_model, same_training, small_dataset, small_options, untraced
+from trainings import LAYERS, fit_small, layers_model, same_training, small_dataset, small_options, untraced
 from verdicts import anything_meets
 
 from calopipe import gcs, storage
@@ -149,6 +149,23 @@ def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsy
     assert f"export stands: {BUCKET}/exported; nothing to do" in capsys.readouterr().out
     train(["export", "--model", str(trained / "model"), "--output", str(tmp_path / "exported")])
     assert storage.listing(GcsPath("runs", "exported")).keys() == storage.listing(tmp_path / "exported").keys()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
+    """It is killed ten times by SIGKILL, like lost pods, and each time goes on with an empty disk."""
+    dataset, output = small_dataset(tmp_path), f"{BUCKET}/m"
+    more = (*LAYERS, "--batch", "8", "--epochs", "20")  # a model of one network: a dozen processes trace it
+    arguments = [*small_options(dataset, Path("unused"), *more), "--output", output, "--checkpoint-steps", "1"]
+    program = [sys.executable, str(Path(__file__).with_name("killing.py")), output, *arguments]
+    assert said(*program).count("killed at step") == 10
+    assert not GcsPath("runs", "m/card.json").is_file()
+    train(arguments)
+    fit_small(dataset, tmp_path / "whole", *more)
+    same_training(_bring(output, tmp_path / "m"), tmp_path / "whole")
+    left = [name for name in storage.listing(GcsPath("runs", "m")) if name.startswith("checkpoints/")]
+    assert len(left) <= 2 * 4  # no orphan of a killed upload
 
 
 @pytest.mark.slow
