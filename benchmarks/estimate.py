@@ -18,7 +18,7 @@ import numpy as np
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from training.configs import named_config
 from training.estimate.catalogue import Catalogue, Kind, load_catalogue
-from training.estimate.model import Pace, Work, exchange_seconds, paces, step_seconds
+from training.estimate.model import Pace, Spread, Work, exchange_seconds, pace_of, step_seconds
 from training.estimate.work import work_of
 
 _SCALAR = 4.0  # bytes of a number
@@ -73,12 +73,13 @@ def predicted(published: Published, catalogue: Catalogue) -> float:
     """The model's prediction of the `published` figure."""
     kind = replace(catalogue.kind[published.kind], devices_a_host=-(-published.devices // published.hosts))
     work = replace(published_work(), batch=published.batch, precision=published.precision)
-    pace = paces(work, kind, catalogue)[0][1]
-    step = step_seconds(work, kind, published.devices, pace, input_rate=catalogue.input_showers_a_second)
+    pace, rate = pace_of(work, kind, catalogue)[0], catalogue.input_showers_a_second
+    _, step, _ = step_seconds(work, kind, published.devices, pace, input_rate=rate)
     if not published.prefetch:
         step = max(step, published.batch * published.devices / input_rate())
     if published.efficiency:
-        return step_seconds(work, kind, 1, pace, input_rate=catalogue.input_showers_a_second) / step
+        _, alone, _ = step_seconds(work, kind, 1, pace, input_rate=rate)
+        return alone / step
     return step if published.step else step * steps(published)
 
 
@@ -119,20 +120,18 @@ def fit_rate(published: Published, kind: Kind) -> float:
     here = replace(kind, devices_a_host=-(-published.devices // published.hosts))
     seconds = published.seconds if published.step else published.seconds / steps(published)
     work = replace(published_work(), batch=published.batch)
-    overhead = step_seconds(replace(work, batch=0), here, published.devices, Pace(0.0, 0.0), input_rate=1.0)
+    none = Pace(np.zeros(3), np.zeros(3))
+    _, overhead, _ = step_seconds(replace(work, batch=0), here, published.devices, none, input_rate=1.0)
     return work.flop * published.batch / (seconds - overhead) / 1e12
 
 
-def by_others(published: Published, catalogue: Catalogue) -> tuple[float, float, float]:
+def by_others(published: Published, catalogue: Catalogue) -> Spread:
     """Seconds of a step on one device (least, likely, most), predicted as if its kind had no rate of its own."""
     kind = replace(catalogue.kind[published.kind], rate=[])
     without = replace(catalogue, kind=catalogue.kind | {published.kind: kind})
     work = replace(published_work(), batch=published.batch, precision=published.precision)
-    least, likely, most = (
-        step_seconds(work, kind, 1, pace, input_rate=catalogue.input_showers_a_second)
-        for pace in paces(work, kind, without)[0]
-    )
-    return least, likely, most
+    pace, _ = pace_of(work, kind, without)
+    return step_seconds(work, kind, 1, pace, input_rate=catalogue.input_showers_a_second)
 
 
 def table_by_others(catalogue: Catalogue) -> list[str]:

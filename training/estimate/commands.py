@@ -69,7 +69,7 @@ def perform(options: argparse.Namespace) -> None:
     print(_table(estimates))
     for result in estimates:
         limit = catalogue.kind[result.kind].memory_gb
-        if result.memory_gb.likely > limit:
+        if result.memory_gb[1] > limit:
             print(f"\n{result.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
 
 
@@ -89,7 +89,7 @@ def _row(row: Estimate) -> tuple[str, ...]:
 
 
 def _time(spread: Spread) -> str:
-    size, unit = next((known for known in ((3600, " h"), (60, " min")) if spread.likely > 2 * known[0]), (1, " s"))
+    size, unit = next((known for known in ((3600, " h"), (60, " min")) if spread[1] > 2 * known[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
 
 
@@ -97,7 +97,7 @@ def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
     """The likely value, and the least and the most in brackets."""
     if spread is None:
         return "unknown"
-    least, likely, most = (_figures(value * factor) for value in (spread.least, spread.likely, spread.most))
+    least, likely, most = (_figures(value * factor) for value in spread)
     return f"{likely}{unit} ({least}-{most})"
 
 

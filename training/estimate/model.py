@@ -13,19 +13,23 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from calopipe.errors import InputError
 from training.estimate.catalogue import Catalogue, Kind
 from training.models.config import FitConfig
 
-_CASES = range(3)  # least, likely, most
-_ALPHA = (0.5, 1.0, 2.0)  # factors on the interconnect's alpha, which was fitted on one cluster
+Spread = npt.NDArray[np.float64]  # (3,): least, likely and most
+_ALPHA = np.array([0.5, 1.0, 2.0])  # factors on the interconnect's alpha, which was fitted on one cluster
 _EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluation`
 _TRANSFER = 1.5  # the factor by which a rate may lie outside of the rates that other kinds achieve
-_KEPT = (0.5, 1.0, 2.0)  # factors on the activations: XLA computes some again, an allocator leaves gaps
-_RUNTIME_GB = (0.5, 1.0, 1.5)  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1
+_KEPT = np.array([0.5, 1.0, 2.0])  # factors on the activations: XLA computes some again, an allocator leaves gaps
+_RUNTIME_GB = np.array([0.5, 1.0, 1.5])  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1
 _DISK_BYTES_A_SECOND = 200e6  # a checkpoint, written and hashed
 
 
@@ -52,32 +56,20 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Spread:
-    """A figure: `least`, `likely` and `most`."""
-
-    least: float
-    likely: float
-    most: float
-
-    @classmethod
-    def of(cls, case: Callable[[int], float]) -> Spread:
-        return cls(*sorted(case(number) for number in _CASES))
-
-
-@dataclass(frozen=True)
 class Pace:
-    """Seconds in one case: for each shower of the training, and in addition for each step."""
+    """Seconds for each shower of the training, and in addition for each step."""
 
-    shower_s: float
-    step_s: float
+    shower_s: Spread
+    step_s: Spread
 
 
 @dataclass(frozen=True)
 class Estimate:
     """The estimate for a training on `devices` of `kind`. Dollars are None where the catalogue has no price.
 
-    `basis` says where the rate comes from: a published or measured rate of this kind for the model, rates of other
-    kinds for the model, or only bounds.
+    `efficiency` is the time of one device for all showers, over `devices` times the time of all devices. `basis` says
+    where the rate comes from: a published or measured rate of this kind for the model, rates of other kinds for the
+    model, or only bounds.
     """
 
     kind: str
@@ -91,9 +83,9 @@ class Estimate:
     basis: str
 
 
-def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: float = 1.0) -> float:
+def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: Any = 1.0) -> Any:
     """Seconds of the collectives of a step, of `sizes` bytes; `alpha` is a factor on the interconnect's alpha."""
-    total = 0.0
+    total: Any = 0.0
     rings = ((kind.local, min(devices, kind.devices_a_host)), (kind.network, -(-devices // kind.devices_a_host)))
     for link, n in rings:
         for size in sizes:
@@ -101,26 +93,26 @@ def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: fl
     return total
 
 
-def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: float = 1.0) -> float:
+def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: Any = 1.0) -> Spread:
     """Seconds of a step; a host's input pipeline reads `input_rate` showers a second."""
     computed = work.batch * pace.shower_s + pace.step_s
     read = work.batch * min(devices, kind.devices_a_host) / input_rate
-    return max(computed + exchange_seconds(work.collectives, kind, devices, alpha), read)
+    return np.maximum(computed + exchange_seconds(work.collectives, kind, devices, alpha), read)
 
 
-def paces(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[list[Pace], str]:
-    """The pace in each case, the fastest first, and its basis."""
+def pace_of(work: Work, kind: Kind, catalogue: Catalogue) -> tuple[Pace, str]:
+    """The pace of a training, and its basis."""
     if rate := kind.rate_of(work.model, work.precision):
         shower_s = work.flop / (1e12 * rate.tflops)
-        factors = (rate.spread[0], 1.0, rate.spread[1])
-        return [Pace(shower_s * factor, rate.step_s * factor) for factor in factors], "this kind's rate"
+        factors = np.array([rate.spread[0], 1.0, rate.spread[1]])
+        return Pace(shower_s * factors, rate.step_s * factors), "this kind's rate"
     if shares := _shares(work, kind, catalogue):
         shower, basis = _by_shares(work, kind, shares), "other kinds' rates"
     else:
         fastest = work.flop / (1e12 * kind.peak.of(work.precision))
         slowest = max(_processor_seconds(work, catalogue), fastest)
-        shower, basis = [fastest, math.sqrt(fastest * slowest), slowest], "bounds: wide"
-    return [Pace(seconds, 0.0) for seconds in shower], basis
+        shower, basis = np.array([fastest, math.sqrt(fastest * slowest), slowest]), "bounds: wide"
+    return Pace(shower, np.zeros(3)), basis
 
 
 def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[float]]:
@@ -133,8 +125,8 @@ def _shares(work: Work, kind: Kind, catalogue: Catalogue) -> dict[str, list[floa
     return shares
 
 
-def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[float]:
-    """Seconds a shower, in each case, if `kind` achieves such shares of its peak.
+def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> Spread:
+    """Seconds a shower if `kind` achieves such shares of its peak.
 
     A shorter precision for which no kind has a rate may be as fast as its peak promises, or no faster than float32:
     memory also limits it.
@@ -147,7 +139,7 @@ def _by_shares(work: Work, kind: Kind, shares: dict[str, list[float]]) -> list[f
         fast = peak * max(every) * _TRANSFER
         slow = kind.peak.float32 * min(shares.get("float32", every)) / _TRANSFER
         tflops = [fast, math.sqrt(fast * slow), slow]
-    return [work.flop / (1e12 * tflop) for tflop in tflops]
+    return work.flop / (1e12 * np.array(tflops))
 
 
 def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
@@ -170,43 +162,34 @@ def estimate(
         )
     steps, times = config.last_step(steps_an_epoch), config.evaluations(steps_an_epoch)
     epochs = steps / steps_an_epoch
-    cases, basis = paces(work, kind, catalogue)
+    pace, basis = pace_of(work, kind, catalogue)
 
-    def step(case: int, n: int) -> float:
-        return step_seconds(work, kind, n, cases[case], input_rate=catalogue.input_showers_a_second, alpha=_ALPHA[case])
+    def step(n: int) -> Spread:
+        return step_seconds(work, kind, n, pace, input_rate=catalogue.input_showers_a_second, alpha=_ALPHA)
 
-    def evaluation(case: int, n: int) -> float:
+    def evaluation(n: int) -> Spread:
         every = config.evaluated_one_of(train=train, watched=validation, replicas=n, cost=work.evaluation_cost)
         batches = -(-validation // (every * n * _EVALUATED_AT_ONCE))
-        seconds = cases[case].shower_s * work.evaluation_cost
+        seconds = pace.shower_s * work.evaluation_cost
         return batches * _EVALUATED_AT_ONCE * seconds + work.state / _DISK_BYTES_A_SECOND
 
-    def epoch(case: int, n: int, steps: float) -> float:
+    def epoch(n: int, steps: float) -> Spread:
         """Seconds of so many steps on n devices, and of the part of the evaluations that belongs to an epoch."""
-        return steps * step(case, n) + times / epochs * evaluation(case, n)
-
-    def efficiency(case: int) -> float:
-        """The time of one device for all showers, over n times the time of n devices."""
-        alone = train / config.batch
-        return epoch(case, 1, alone) / (devices * epoch(case, devices, alone / devices))
-
-    total = Spread.of(lambda case: kind.start_s[case] + steps * step(case, devices) + times * evaluation(case, devices))
+        return steps * step(n) + times / epochs * evaluation(n)
 
     def dollars(an_hour: float | None) -> Spread | None:
-        if an_hour is None:
-            return None
-        factor = an_hour * devices / 3600
-        return Spread(total.least * factor, total.likely * factor, total.most * factor)
+        return None if an_hour is None else total * (an_hour * devices / 3600)
 
+    total = np.sort(kind.start_s + steps * step(devices) + times * evaluation(devices))
+    alone = train / config.batch  # steps of one device for all showers
+    efficiency = epoch(1, alone) / (devices * epoch(devices, alone / devices))
     return Estimate(
         kind=name,
         devices=devices,
-        epoch_s=Spread.of(lambda case: epoch(case, devices, steps_an_epoch)),
+        epoch_s=np.sort(epoch(devices, steps_an_epoch)),
         total_s=total,
-        efficiency=Spread.of(efficiency),
-        memory_gb=Spread.of(
-            lambda case: (work.state + work.gradients + _KEPT[case] * work.activations) / 1e9 + _RUNTIME_GB[case]
-        ),
+        efficiency=np.sort(efficiency),
+        memory_gb=(work.state + work.gradients + _KEPT * work.activations) / 1e9 + _RUNTIME_GB,
         on_demand=dollars(kind.price.on_demand),
         spot=dollars(kind.price.spot),
         basis=basis,
