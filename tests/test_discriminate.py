@@ -98,38 +98,30 @@ def test_the_numbers_of_a_classifier_of_two_answers(
     assert numbers == {"auc": auc, "jsd": pytest.approx(jsd, abs=1e-5), "tested": 16, "chosen_step": 5}
 
 
+@pytest.mark.parametrize("where", ["on a disk", "on a bucket"])
 def test_a_training_that_was_done_is_not_done_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    where: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The first run ends when it evaluates what it has trained."""
+    if where == "on a bucket":
+        request.getfixturevalue("proxy")
+    folder = "gs://runs/c" if where == "on a bucket" else str(tmp_path / "c")
     sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
-    settings = {"epochs": 1, "batch": 12, "hidden": 4, "levels": ["high"]}
-    with monkeypatch.context() as ends:
-        ends.setattr(module, "_judged", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            discriminate(sets[:1], sets[1:], tmp_path / "result.json", **settings)  # type: ignore[arg-type]
-    capsys.readouterr()
-    discriminate(sets[:1], sets[1:], tmp_path / "result.json", **settings)  # type: ignore[arg-type]
-    assert "model stands" in capsys.readouterr().out
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["1.h5", "2.h5", "result.json"]
-
-
-@pytest.mark.usefixtures("proxy")
-def test_on_a_bucket_too_a_training_that_was_stopped_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sets = [make_rings(tmp_path / f"{seed}.h5", events=40, seed=seed) for seed in (1, 2)]
-    options = ["--reference", str(sets[0]), "--candidate", str(sets[1]), "--output", "gs://runs/c/r.json"]
+    options = ["--reference", str(sets[0]), "--candidate", str(sets[1]), "--output", f"{folder}/r.json"]
     options += ["--epochs", "1", "--batch", "12", "--hidden", "4", "--level", "high"]
     with monkeypatch.context() as ends:
         ends.setattr(module, "_judged", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             command.main(["discriminate", *options])
-    assert len(storage.listing(storage.location("gs://runs/c"))) > 3
+    assert len(storage.listing(storage.location(folder))) > 3
     capsys.readouterr()
     command.main(["discriminate", *options])
     assert "model stands" in capsys.readouterr().out
-    assert list(storage.listing(storage.location("gs://runs/c"))) == ["r.json"]
+    assert list(storage.listing(storage.location(folder))) == ["r.json"]
 
 
 def test_a_second_training_into_a_file_is_refused_and_so_is_anothers_file(tmp_path: Path) -> None:

@@ -85,8 +85,9 @@ def test_what_a_killed_run_left_is_made_again(tmp_path: Path, monkeypatch: pytes
     roll_out_held_out(model, [file], output, ALL_TEST, 5)
     whole = (output / "a.h5").read_bytes()
     (output / "a.h5").write_bytes(whole[:-1000])
-    roll_out_held_out(model, [file], output, ALL_TEST, 5)
-    assert _frames(output) == {"a.h5": 6}
+    for steps in (5, 3):  # a longer one does not stand for a shorter one
+        roll_out_held_out(model, [file], output, ALL_TEST, steps)
+        assert _frames(output) == {"a.h5": steps + 1}
 
 
 def test_simulations_of_one_name_are_all_rolled_out(tmp_path: Path) -> None:
@@ -99,13 +100,6 @@ def test_simulations_of_one_name_are_all_rolled_out(tmp_path: Path) -> None:
     fingerprint = roll_out_held_out(carried(tmp_path / "m", grid=GRID), files, output, ALL_TEST, 3)
     assert sorted(open_flow(path).reynolds for path in rollouts(output)[0]) == [80.0, 100.0, 120.0]
     assert roll_out_held_out(tmp_path / "m", files[::-1], output, ALL_TEST, 3) == fingerprint
-
-
-def test_a_longer_roll_out_does_not_stand_for_a_shorter_one(tmp_path: Path) -> None:
-    model, file = carried(tmp_path / "m", grid=GRID), str(write_flow(tmp_path / "a.h5"))
-    for steps in (5, 3):
-        roll_out_held_out(model, [file], tmp_path / "out", ALL_TEST, steps)
-        assert _frames(tmp_path / "out") == {"a.h5": steps + 1}
 
 
 def test_steps_of_several_intervals_end_with_the_simulation(tmp_path: Path) -> None:

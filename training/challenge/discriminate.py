@@ -91,8 +91,8 @@ def discriminate(
     else:
         with alone(output.parent, f".{output.name}.lock"):
             showers = _merged(references, candidates, work, chosen, seed=next(iter(configs.values())).seed)
-            found = {"inputs": compared, "showers": showers, "classifiers": _trained(work, configs)}
-            document = CLASSIFIER.write(output, {**found, "request": request})
+            made = {"inputs": compared, "showers": showers, "classifiers": _trained(work, configs), "request": request}
+            document = CLASSIFIER.write(output, made)
     storage.discard(work)
     return document
 
