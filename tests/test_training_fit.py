@@ -21,7 +21,6 @@ from replicas import tiny
 from trainings import ending, engine_of, fit_layers, fit_small, history_of, same_training, same_weights
 
 from calopipe.errors import InputError
-from calopipe.lock import alone
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
 from training import fit, folder
@@ -105,17 +104,6 @@ def test_a_folder_of_another_training_is_refused_and_overwritten_when_told(
     assert read_card(tmp_path / "m").config.seed == 2
     replaced = f"{tmp_path / 'm'}: a training of other data or settings is replaced, which had reached step 35"
     assert replaced in capsys.readouterr().out
-
-
-def test_a_second_training_in_a_folder_is_refused_until_the_first_is_gone(dataset: Path, tmp_path: Path) -> None:
-    with (
-        alone(tmp_path / "m", ".lock"),
-        pytest.raises(InputError, match=r"/m: another run writes there, process \d+ of"),
-    ):
-        fit_layers(dataset, tmp_path / "m", "--steps", "1")
-    assert list((tmp_path / "m").iterdir()) == []
-    fit_layers(dataset, tmp_path / "m", "--steps", "1")
-    assert not (tmp_path / "m/.lock").exists()
 
 
 def test_a_copy_of_a_model_is_replaced_only_when_told(dataset: Path, model: Path, tmp_path: Path) -> None:

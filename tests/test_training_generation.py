@@ -35,10 +35,8 @@ from training import folder
 from training import parts as parts_of_files
 from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
-from training.configs import named_config
 from training.generation import EXTRAPOLATE, _attributes, _request, generate
 from training.generator import Generator
-from training.models.base import build
 from training.parts import Parts, Share
 from validation.compare import validate
 
@@ -104,7 +102,7 @@ def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypat
         assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
 
 
-def test_showers_that_stand_are_left_and_the_same_seed_gives_the_same(
+def test_showers_that_stand_are_left_and_another_seed_gives_others(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "g.h5"
@@ -116,8 +114,6 @@ def test_showers_that_stand_are_left_and_the_same_seed_gives_the_same(
         assert output.stat().st_mtime_ns == before
     _generate(trained, output, "--seed", 9)
     assert (open_showers(output).read().cells != cells).any()
-    _generate(trained, output)
-    np.testing.assert_array_equal(open_showers(output).read().cells, cells)
 
 
 def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -441,18 +437,14 @@ def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch
 
 @pytest.mark.parametrize("precision", ["float32", "tf32", "bfloat16"])
 def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_path: Path, precision: str) -> None:
-    """For every use of its network. By default TensorFlow lets GPUs round, in every process."""
+    """By default TensorFlow lets GPUs round, in every process. Training and exports build a model in the same way."""
     shutil.copytree(trained / "model", tmp_path / "model")
     card = folder.read_card(tmp_path / "model")
     folder.write_card(tmp_path / "model", replace(card, config=replace(card.config, precision=precision)))
-    rounds = tf.config.experimental.tensor_float_32_execution_enabled
     for before in (True, False):
         tf.config.experimental.enable_tensor_float_32_execution(before)
-        Generator(tmp_path / "model")  # of `generate` and of exports
-        assert rounds() == (precision == "tf32")
-        tf.config.experimental.enable_tensor_float_32_execution(before)
-        build(named_config("small", precision=precision), SMALL_GEOMETRY)  # of training and of evaluation
-        assert rounds() == (precision == "tf32")
+        Generator(tmp_path / "model")
+        assert tf.config.experimental.tensor_float_32_execution_enabled() == (precision == "tf32")
 
 
 def test_the_time_of_a_batch_is_the_median_of_those_after_the_first(

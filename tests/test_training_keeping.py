@@ -18,6 +18,7 @@ import pytest
 from showers import make_dataset, make_file
 from trainings import ending, fit_layers, history_of, same_weights
 
+from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.lock import alone
 from preprocessing.showers.manifest import ShowerManifest
@@ -97,11 +98,14 @@ def test_a_checkpoint_that_was_not_judged_is_a_model_without_losses(
 
 
 def test_a_folder_where_a_training_runs_is_left_to_it(dataset: Path, stopped: Path, tmp_path: Path) -> None:
+    """Also if it is to be replaced."""
     shutil.copytree(stopped, tmp_path / "m")
+    before = storage.listing(tmp_path / "m")
     with alone(tmp_path / "m", folder.LOCK):
-        for asked in (command.main, lambda _: fit_layers(dataset, tmp_path / "m")):
+        for asked in (command.main, lambda _: fit_layers(dataset, tmp_path / "m", "--seed", "2", "--overwrite")):
             with pytest.raises(InputError, match=r"another run writes there.*, or give another --output$"):
                 asked(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
+    assert storage.listing(tmp_path / "m") == before
 
 
 def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: Path) -> None:

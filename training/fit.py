@@ -170,7 +170,6 @@ def _plain_errors(dataset: Location, output: Path, cluster: Cluster | None) -> I
 
 def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -> Card:
     """The card of the model in `place`, with whose weights the training begins. InputError: it does not fit."""
-    geometry = manifest.geometry
     if place.resolve() == output.resolve() or mirror.address(place) == mirror.address(output):
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
     card = folder.read_card(place)
@@ -178,25 +177,24 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
         raise InputError(
             f"--warm-start {place}: of the model {card.config.model}, not {config.model}; give --config for it"
         )
+    if reason := _against(card, config, manifest):
+        raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
+    return card
+
+
+def _against(card: Card, config: FitConfig, manifest: Manifest) -> str:
+    """Why a training on the dataset cannot begin with the weights of the model that `card` describes; "" if it can."""
+    geometry = manifest.geometry
     if card.geometry.shape != geometry.shape:
-        raise InputError(
-            f"--warm-start {place}: was trained on {geometry.items} of {card.geometry.shape} cells, the dataset's have "
-            f"{geometry.shape}; leave --warm-start out"
-        )
+        return f"was trained on {geometry.items} of {card.geometry.shape} cells, the dataset's have {geometry.shape}"
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
         name, earlier, given = differs
-        raise InputError(
-            f"--warm-start {place}: {name} is {earlier} in its training, and {given} in the dataset; leave "
-            "--warm-start out"
-        )
+        return f"{name} is {earlier} in its training, and {given} in the dataset"
     if reason := config.begins_anew(card.valid_range, manifest.valid_range):
-        raise InputError(f"--warm-start {place}: {reason}; leave --warm-start out")
+        return reason
     if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
-        raise InputError(
-            f"--warm-start {place}: was trained on showers with {other[0]}, the dataset's have {other[1]}; leave "
-            "--warm-start out"
-        )
-    return card
+        return f"was trained on showers with {other[0]}, the dataset's have {other[1]}"
+    return ""
 
 
 def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, *, overwrite: bool) -> float:

@@ -64,8 +64,8 @@ class Generator:
         fastest = network.generation_batch if library is None else _BATCH_OF_LIBRARY
         self.batch = batch or min(fastest, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
-        self._of_replica = perhaps_compiled(self.cells, compiled_by_xla(self._strategy))
-        self._compiled = tf.function(self._of_replicas, autograph=False)
+        of_replica = perhaps_compiled(self.cells, compiled_by_xla(self._strategy))
+        self._compiled = tf.function(lambda given: self._strategy.run(of_replica, args=given), autograph=False)
 
     def showers(self, labels: AllLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
         """Batches of showers with the `labels` by name, (N,) each; cells in units of 0.02 GeV.
@@ -115,9 +115,6 @@ class Generator:
         made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
         return (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy_gev"])]
-
-    def _of_replicas(self, given: Any) -> Any:
-        return self._strategy.run(self._of_replica, args=given)
 
     def cells(self, labels: Batch, seed: tf.Tensor, first: tf.Tensor) -> tf.Tensor:
         """Cells (N, x, y, layer), in units of 0.02 GeV, of the shower `first` and those after it."""
