@@ -9,7 +9,7 @@ import shutil
 import struct
 import subprocess
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,11 @@ from likelihoods import CONFIG, uneven
 from rings import make_rings
 from safetensors.numpy import load_file
 from servers import said
-from showers import make_dataset, make_showers, write_file, write_whole
+from showers import make_dataset, make_ring_showers, make_showers, write_file, write_whole
 from trainings import untraced
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import FloatArray, Geometry, Layer, Showers
+from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.export import arrays_file, export
 from training.fit import fit
 from training.generator import Generator
@@ -89,20 +89,12 @@ def _trained(place: Path, files: Path, *, judged: bool = False) -> tuple[Generat
     return Generator(place / "model"), place / "model.safetensors"
 
 
-def _labelled(path: Path, geometry: Geometry) -> Path:
-    """Showers of two kinds whose energy falls off from an axis with an azimuth."""
-    rng, events = np.random.default_rng(1), 150
-    energy = rng.uniform(10, 60, events).astype(np.float32)
-    theta, phi = (rng.uniform(*ends, events).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
-    grid = np.meshgrid(*(np.arange(count) - count // 2 for count in geometry.shape[:2]), indexing="ij")
-    away = np.exp(-np.hypot(*grid))[None, :, :, None] * np.ones(geometry.shape[2])
-    for number, layer in enumerate(geometry.every_layer):
-        away[:, layer.cells[0] :, :, number] = away[:, :, layer.cells[1] :, number] = 0
-    cells = (rng.poisson(away * energy[:, None, None, None] / 10) * 2.0).astype(np.float32)
-    for number, layer in enumerate(geometry.every_layer):
-        cells[:, layer.cells[0] // 4, layer.cells[1] // 4, number] += 1
-    more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), events)}
-    return write_whole(path, Showers(cells, energy, theta, theta, more=more), geometry)
+def _labelled(path: Path) -> Path:
+    """Showers of two kinds, with an azimuth, in layers that differ."""
+    rng, made = np.random.default_rng(1), make_ring_showers(events=150, geometry=_UNEVEN)
+    theta, phi = (rng.uniform(*ends, len(made)).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
+    more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), len(made))}
+    return write_whole(path, replace(made, theta_rad=theta, more=more), _UNEVEN)
 
 
 @pytest.fixture(scope="module")
@@ -115,36 +107,26 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
     """A model of layers that differ, with azimuth and kinds of particles."""
     place = tmp_path_factory.mktemp("labelled")
-    trained, file = _trained(place, _labelled(place / "a.h5", _UNEVEN), judged=True)
+    trained, file = _trained(place, _labelled(place / "a.h5"), judged=True)
     assert trained.card.losses["total"] > 0
     return trained, file
 
 
-def _labels(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any]]:
-    """Energies, angles and the model's other labels, of `_SHOWERS` showers."""
-    rng, valid = np.random.default_rng(3), generator.card.valid_range
-    energy, theta = (rng.uniform(*valid[name], _SHOWERS).astype(np.float32) for name in ("energy_gev", "theta_rad"))
-    more: dict[str, Any] = {}
-    if "phi_rad" in valid:
-        more["phi_rad"] = rng.uniform(*valid["phi_rad"], _SHOWERS).astype(np.float32)
-    if "particle" in valid:
-        more["particle"] = rng.choice(np.array(valid["particle"], np.int32), _SHOWERS)
-    return energy, theta, more
+def _labels(generator: Generator) -> dict[str, Any]:
+    """Labels by name, as the model's card has them, of `_SHOWERS` showers."""
+    rng, valid = np.random.default_rng(3), dict(generator.card.valid_range)
+    kinds = valid.pop("particle", None)
+    labels = {name: rng.uniform(*ends, _SHOWERS).astype(np.float32) for name, ends in valid.items()}
+    return labels if kinds is None else labels | {"particle": rng.choice(np.array(kinds, np.int32), _SHOWERS)}
 
 
-def _asked(generator: Generator) -> tuple[FloatArray, FloatArray, Mapping[str, Any], FloatArray]:
-    whole = np.random.default_rng(4).integers(0, 2**24, (_SHOWERS, generator.model.noise_numbers))
-    return *_labels(generator), (whole * 2.0**-24).astype(np.float32)
-
-
-def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, ...]) -> FloatArray:
-    energy, theta, more, noise = asked
-    none = np.zeros(len(energy), np.int32)
-    columns = (energy, theta, more.get("phi_rad", none), more.get("particle", none))
+def _drawn(program: Path, file: Path, labels: dict[str, Any], noise: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    none = np.zeros(_SHOWERS, np.int32)
+    columns = (labels.get(name, none) for name in ("energy_gev", "theta_rad", "phi_rad", "particle"))
     rows = zip(*columns, noise, strict=True)
     text = "\n".join(" ".join(repr(each.item()) for each in (*row[:4], *row[4])) for row in rows)
     words = iter(said(program, file, input=text).split())
-    cells = np.zeros((len(energy), *shape), np.float32)
+    cells = np.zeros((_SHOWERS, *shape), np.float32)
     for shower in cells:
         for _ in range(int(next(words))):
             place = tuple(int(next(words)) for _ in range(3))
@@ -156,15 +138,20 @@ def _drawn(program: Path, file: Path, asked: tuple[Any, ...], shape: tuple[int, 
 
 def _check(program: Path, generator: Generator, file: Path, *, hits: float = 10) -> FloatArray:
     """Check the program against TensorFlow: in nearly all showers the same cells are hit, with the same energies."""
-    energy, theta, more, noise = _asked(generator)
-    labels = {"energy_gev": energy, "theta_rad": theta, **more}
+    labels = _labels(generator)
+    whole = np.random.default_rng(4).integers(0, 2**24, (_SHOWERS, generator.model.noise_numbers))
+    noise = (whole * 2.0**-24).astype(np.float32)
     expected = generator.model.generate(labels, GivenNoise(tf.constant(noise))).numpy() * 0.02
-    found = _drawn(program, file, (energy, theta, more, noise), generator.card.geometry.shape)
+    found = _drawn(program, file, labels, noise, generator.card.geometry.shape)
+    assert (expected > 0).sum(axis=(1, 2, 3)).mean() > hits
+    _same_showers(found, expected, 1e-6)
+    return np.asarray(expected)
+
+
+def _same_showers(found: FloatArray, expected: FloatArray, atol: float) -> None:
     same = ((found > 0) == (expected > 0)).all(axis=(1, 2, 3))
     assert same.mean() >= _ALIKE
-    assert (expected > 0).sum(axis=(1, 2, 3)).mean() > hits
-    np.testing.assert_allclose(found[same], expected[same], rtol=2e-3, atol=1e-6)
-    return np.asarray(expected)
+    np.testing.assert_allclose(found[same], expected[same], rtol=2e-3, atol=atol)
 
 
 @pytest.mark.parametrize("lower", [0.0, 8.0])
@@ -213,9 +200,7 @@ def test_of_layers_that_differ_with_azimuth_and_kinds(program: Path, labelled: t
 
 
 def _made(generator: Generator, seed: int) -> FloatArray:
-    energy, theta, more = _labels(generator)
-    labels = {"energy_gev": energy, "theta_rad": theta, **more}
-    return np.concatenate([each.cells for each in generator.showers(labels, seed)])
+    return np.concatenate([each.cells for each in generator.showers(_labels(generator), seed)])
 
 
 @pytest.mark.parametrize("which", ["squares", "labelled"])
@@ -226,9 +211,7 @@ def test_a_generator_makes_the_same_showers_with_the_library(
     with untraced():
         expected = _made(trained, seed=7)
     made = _made(Generator(file.parent / "model", batch=4, library=library), seed=7)
-    same = ((made > 0) == (expected > 0)).all(axis=(1, 2, 3))
-    assert same.mean() >= _ALIKE
-    np.testing.assert_allclose(made[same], expected[same], rtol=2e-3, atol=1e-4)
+    _same_showers(made, expected, 1e-4)
     assert not np.array_equal(made, _made(Generator(file.parent / "model", library=library), seed=8))
 
 
@@ -245,8 +228,8 @@ def test_what_the_library_cannot_do_is_told(library: Path, squares: tuple[Genera
         next(Generator(model, library=library).showers(far, seed=1))
 
 
-def _refused(program: Path, file: Path, request: str = "") -> str:
-    found = subprocess.run([program, file], input=request, capture_output=True, text=True, check=False)
+def _refused(program: Path, file: Path, request: str = "", *options: str) -> str:
+    found = subprocess.run([program, *options, file], input=request, capture_output=True, text=True, check=False)
     assert found.returncode == 2
     assert found.stdout == ""
     assert found.stderr.count("\n") == 1
@@ -266,12 +249,9 @@ def test_what_the_model_does_not_cover_is_refused(program: Path, squares: tuple[
 
 def test_words_that_are_no_numbers_are_told(program: Path, squares: tuple[Generator, Path]) -> None:
     for request in ("50 1.57 0 11 abc", "50 1.57 0 11 0.5 x"):
-        told = subprocess.run([program, squares[1]], input=request, capture_output=True, text=True, check=False)
-        assert (told.returncode, told.stderr.split(": ")[1]) == (2, "a request has something else than numbers")
+        assert ": a request has something else than numbers" in _refused(program, squares[1], request)
     for times in ("0", "-5", "3x", "abc"):
-        told = subprocess.run([program, "--time", times, squares[1]], capture_output=True, text=True, check=False)
-        assert (told.returncode, told.stdout) == (2, "")
-        assert "--time takes a" in told.stderr
+        assert "--time takes a" in _refused(program, squares[1], "", "--time", times)
 
 
 def test_a_program_that_writes_numbers_with_a_comma_reads_a_model(
