@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from calopipe import storage
@@ -15,14 +14,15 @@ from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
 from calopipe.options import CommandParser, given
 from calopipe.showers.selection import Reading, Selection, add_selection
+from training.asked.conditions import Conditions, LabelsAlone, conditions_of
 from training.configs import STRATEGIES
-from training.folder import model_folder, read_card
+from training.folder import Card, model_folder, read_card
 
 _OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options for reading the files
 
 
 def add_to(tasks: Any) -> None:
-    """Add the commands to `tasks`, of argparse."""
+    """Add the command to `tasks`, of argparse."""
     generate = tasks.add_parser(
         "generate", help="make showers", description="Generate showers with the energies and angles of given files."
     )
@@ -94,8 +94,9 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
         from training.generation import generate  # noqa: PLC0415
         from training.parts import Share  # noqa: PLC0415
 
-        cut = {"cut_gev": read_card(model).dataset["cut_gev"]}
-        conditions = _conditions(options, model, Reading(**cut | given(Reading, options)).selection(options.split))
+        card = read_card(model)
+        reading = Reading(**{"cut_gev": card.dataset["cut_gev"]} | given(Reading, options))
+        conditions = _conditions(options, card, reading.selection(options.split))
         share = None if options.share is None else Share.parse(options.share)
         generate(
             model, conditions, output, per_event=options.per_event, seed=options.seed, batch=options.batch,
@@ -107,16 +108,14 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
                 time_generation(model, conditions, timing)
 
 
-def _conditions(options: argparse.Namespace, model: Path, selection: Selection) -> Any:
+def _conditions(options: argparse.Namespace, card: Card, selection: Selection) -> Conditions | LabelsAlone:
     """The showers that are asked for: those of files, or some that all have the same labels."""
-    from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  TensorFlow
-
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
     asked = any(value is not None for value in (*one.values(), options.showers))
     if asked == bool(options.like):
         raise InputError("expected either --like, or --energy with --showers; see python -m training generate --help")
     if options.like:
-        return conditions_of(storage.expand(options.like), selection, read_card(model))
+        return conditions_of(storage.expand(options.like), selection, card)
     if options.showers is None or options.split != ALL:
         raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
-    return LabelsAlone.one(read_card(model), options.showers, one)
+    return LabelsAlone.one(card, options.showers, one)
