@@ -20,7 +20,7 @@ from training.models.autoregressive.frame import Axis, Hits, Labels, reflect
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
-from training.models.autoregressive.sampling.sampler import drawn_showers
+from training.models.autoregressive.sampling.shower import drawn_showers
 from training.models.base import Batch, build
 
 CONFIG = AutoregressiveConfig(model="autoregressive", batch=16, epochs=1, learning_rate=3e-3, average=0.9, width=8)
@@ -142,7 +142,7 @@ def layer_drawing(model: Autoregressive, view: Batch, layer: int, images: tuple[
     planned.at = lambda _: SimpleNamespace(axis=view["axis"][:, layer], slope=view["slope"])
     of_layers = tf.pad(tf.reduce_sum(view["sums"], 2), [[0, 0], [2, 0], [0, 0]])
     sums = tf.stack([tf.reduce_sum(of_layers[:, : layer + 2], 1), of_layers[:, layer + 1], of_layers[:, layer]], 1)
-    given = Given.of(model.networks, 0, planned, tf.zeros([2, 2], tf.int32), tf.zeros([2], tf.int32))
+    given = Given(model.networks, 0, planned, tf.zeros([2, 2], tf.int32), tf.zeros([2], tf.int32))
     return LayerDrawing(given, tf.constant(layer), images=tf.reshape(tf.stack(images), [-1]), sums=sums)
 
 

@@ -13,13 +13,14 @@ from likelihoods import adapted, as_batch, cells_of, independent, noise_of
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
+from training.models.autoregressive.constants import shapes
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import NOWHERE, Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
 from training.models.autoregressive.sampling.proposals import Proposals
-from training.models.autoregressive.sampling.sampler import drawn_showers
 from training.models.autoregressive.sampling.shared_energy import hit
+from training.models.autoregressive.sampling.shower import drawn_showers
 
 _KEYS = 20_000
 _PLANE = Layer(2.0, 0.5, (9, 9), size_mm=(5.0, 5.0))
@@ -42,7 +43,8 @@ def _constants(fall: float = 1.5) -> tuple[_Store, Any]:
     radius = 0.5 * np.expm1(0.15 * np.arange(cells.radius_knots(mesh.reach)))
     share = np.stack([each * np.exp(-radius / fall) + 1e-5 for each in (0.9, 0.5, 0.02)])
     found = proposals.tables(share, mesh, _MET, 1)
-    assert {name: each.shape for name, each in found.items()} == proposals.shapes(mesh)
+    of_all = shapes(_GEOMETRY)
+    assert {name: each.shape for name, each in found.items()} == {name: of_all[name] for name in found}
     chance = np.interp(_RADIUS[1], radius, share[1])
     found["layer_cells"] = np.ones(3)
     return _Store({name: tf.constant(each, tf.float32) for name, each in found.items()}), chance

@@ -21,8 +21,7 @@ from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
 from training.models.autoregressive.sampling.layer import Cells
-from training.models.autoregressive.sampling.sampler import drawn_showers
-from training.models.autoregressive.sampling.shower import drawn_plan
+from training.models.autoregressive.sampling.shower import drawn_plan, drawn_showers
 from training.models.randomness import Draws
 
 _OBLONG = ((4.0, 6.0), (12.0, 3.0))

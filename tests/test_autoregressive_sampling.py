@@ -19,8 +19,7 @@ from training.models.autoregressive.densities import scores
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
-from training.models.autoregressive.sampling.sampler import drawn_showers
-from training.models.autoregressive.sampling.shower import drawn_plan
+from training.models.autoregressive.sampling.shower import drawn_plan, drawn_showers
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
 _SHOWERS = 400

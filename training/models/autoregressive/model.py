@@ -14,23 +14,11 @@ import tensorflow as tf
 from calopipe.labels import LabelRange
 from calopipe.showers.cells import Geometry
 from preprocessing.manifest import Manifest
-from training.models.autoregressive import cells, context, frame, totals
+from training.models.autoregressive import cells, context, densities, frame, totals
 from training.models.autoregressive.constants import Adaptation, ConstantsStore
-from training.models.autoregressive.densities import (
-    CASES,
-    CellDensity,
-    NumberDensity,
-    log_count,
-    log_mixture,
-    log_share,
-    log_shared,
-    scores,
-    share_logit,
-)
 from training.models.autoregressive.frame import SUMS, Labels, number_of_terms
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.sampling.arrays import arrays
-from training.models.autoregressive.sampling.sampler import drawn_showers, noise_numbers
+from training.models.autoregressive.sampling.shower import arrays, drawn_showers, noise_numbers
 from training.models.autoregressive.totals_density import TotalsDensity
 from training.models.base import Array, Batch, Losses, Phase, Tensor
 from training.models.precision import on_processors
@@ -63,14 +51,14 @@ def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
     layers, labels = mesh.layers, frame.LABEL_INPUTS + more
     offset = totals.number_of_inputs(layers, labels)
     even, odd = (context.context_numbers(layers, odd=odd, more=more) for odd in (False, True))
-    of_met = cells.MET_INPUTS + mesh.index_numbers
-    number = partial(NumberDensity, components=_MIXTURE_OF_DEPOSITS)
-    of_cell = partial(CellDensity, width=width, depth=2, components=_MIXTURE_OF_DEPOSITS)
+    of_share = even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + cells.MET_INPUTS + mesh.index_numbers
+    number = partial(densities.NumberDensity, components=_MIXTURE_OF_DEPOSITS)
+    of_cell = partial(densities.CellDensity, width=width, depth=2, components=_MIXTURE_OF_DEPOSITS)
     made = (
         TotalsDensity(totals.number_of_totals(layers), layers, labels, width=24, components=_MIXTURE_OF_TOTALS),
         number("place", offset, width=32),
         number("slope", offset + 1, width=32),
-        number("share", even - context.SHARE_NUMBERS - context.COUNT_NUMBERS + of_met, width=width, cases=CASES),
+        number("share", of_share, width=width, cases=densities.CASES),
         of_cell("even", neighbours=cells.EVEN_INPUTS + mesh.index_numbers, contexts=even),
         of_cell("odd", neighbours=cells.ODD_INPUTS + mesh.index_numbers, contexts=odd),
         number("even_count", even - context.COUNT_NUMBERS, width=width),
@@ -181,12 +169,12 @@ class Autoregressive(ShowerModel):
         return self._drawn(Labels.of(labels, self._with), noise)
 
     def arrays(self) -> Mapping[str, Array]:
-        return arrays(self.networks, self._geometry, self._with)
+        return arrays(self.networks)
 
     def _of_offset(self, part: str, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
         """-log p of the noise of the places; or of the noise of the slopes, given that of the places."""
         mixture = self.networks[part].mixture(view[f"{part}_given"])
-        log_p = log_mixture(view["noise"][:, totals.PARTS.index(part)], *mixture)
+        log_p = densities.log_mixture(view["noise"][:, totals.PARTS.index(part)], *mixture)
         return {"offsets": -tf.reduce_sum(tf.reshape(log_p, [-1, 2 * totals.COPIES]), 1) / totals.COPIES}
 
     def _off(self, values: Tensor, sums: Tensor, hits: frame.Hits, draws: Draws) -> Tensor:
@@ -218,11 +206,11 @@ class Autoregressive(ShowerModel):
         """-log p of the shares of the layers' energies that their even cells hold."""
         energy = view["promised"]  # (N, layers, 2)
         layer_energy = tf.reduce_sum(energy, -1)
-        logit = tf.reshape(share_logit(energy[..., 0], layer_energy), [-1])
+        logit = tf.reshape(densities.share_logit(energy[..., 0], layer_energy), [-1])
         known, _ = cells.known_in(view, cells.met(view, self._store.mesh), self._store, odd=False)
         contexts = view["even"][:, : -context.SHARE_NUMBERS - context.COUNT_NUMBERS]
         given = tf.concat([contexts, cells.of_met(known)], 1)
-        log_p = log_share(logit, *self.networks["share"].cases_and_mixture(given))
+        log_p = densities.log_share(logit, *self.networks["share"].cases_and_mixture(given))
         return {"shares": -tf.reduce_sum(tf.where(layer_energy > 0, tf.reshape(log_p, tf.shape(layer_energy)), 0.0), 1)}
 
     def _of_counts(self, name: str, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002  every phase is given them
@@ -231,7 +219,7 @@ class Autoregressive(ShowerModel):
         mixture = self.networks[name].mixture(view[_COLOURS[colour]][:, : -context.COUNT_NUMBERS])
         hits = frame.column(view["sums"], "cells")[..., colour]  # (N, layers)
         count, most = tf.reshape(tf.maximum(hits, 1.0), [-1]), tf.maximum(view["most"][:, colour], 1.0)
-        log_p = log_count(count, view["expected"], most, mixture)
+        log_p = densities.log_count(count, view["expected"], most, mixture)
         return {"counts": -tf.reduce_sum(tf.where(hits > 0, tf.reshape(log_p, tf.shape(hits)), 0.0), 1)}
 
     def _of_cells(self, name: str, view: Batch, draws: Draws) -> Losses:
@@ -253,9 +241,10 @@ class Autoregressive(ShowerModel):
         of_layer = tf.where(weight > 0, hit[:, 0] * layers + hit[:, 3], showers * layers)
         mixture = density.score(tf.split(hidden, sizes)[0], usual[:hits])
         shared_by = tf.math.unsorted_segment_sum(tf.ones_like(of_layer), of_layer, showers * layers + 1)[:-1]
-        score = scores(value, hit[:, 3], self._store["spectra"])
-        alone = tf.math.unsorted_segment_sum(log_mixture(score, *mixture), of_layer, showers * layers + 1)[:-1]
-        together = log_shared(score, mixture, of_layer, showers * layers)
+        score = densities.scores(value, hit[:, 3], self._store["spectra"])
+        alone = densities.log_mixture(score, *mixture)
+        alone = tf.math.unsorted_segment_sum(alone, of_layer, showers * layers + 1)[:-1]
+        together = densities.log_shared(score, mixture, of_layer, showers * layers)
         deposits = -tf.where(shared_by > frame.ALONE, together, alone) * tf.reduce_max(weight)
         return {
             "occupancy": tf.math.unsorted_segment_sum(missed, place[:, 0], showers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -54,16 +54,6 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
-class Layers(NamedTuple):
-    """The layers of N showers: which are `present`, 1 or 0, (N, layers); their `share` of the visible energy, (N,
-    layers); and what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
-    """
-
-    present: Tensor
-    share: Tensor
-    ahead: Tensor
-
-
 class _Chain(keras.layers.Layer):
     """One small network for the totals of all `layers` but the last.
 
@@ -88,12 +78,17 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps)."""
-        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
-        to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
+    def call(self, values: Tensor, layers: tuple[Tensor, Tensor, Tensor], labels: Tensor, chosen: Any) -> Tensor:
+        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps).
+
+        Of all `layers`: which are present, 1 or 0, (N, layers); their share of the visible energy, (N, layers); and
+        what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
+        """
+        present, share, to_come = layers
+        shares = (tf.math.log(share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
+        to_come = tf.reshape(to_come, [-1, _AHEAD * to_come.shape[1]])
         values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
-        known = [values, layers.present - 1, shares, to_come, labels, one]
+        known = [values, present - 1, shares, to_come, labels, one]
         given = tf.matmul(tf.concat(known, 1), tf.gather(self._given, chosen))
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
@@ -152,7 +147,7 @@ class TotalsDensity(keras.Model):
         normal = np.concatenate(
             [np.zeros(components), np.linspace(-0.6, 0.6, components), np.full(components, math.log(0.9))]
         )
-        self._of_layers = _Chain("of_layers", layers, labels, width=64, bias=normal)
+        self.of_layers = _Chain("of_layers", layers, labels, width=64, bias=normal)
         self._others = _Ladder("others", totals - self.first, _HATS + SHAPE + labels, width=width, bias=normal)
         self.built = True
 
@@ -170,15 +165,11 @@ class TotalsDensity(keras.Model):
         energy that each layer holds follows from v.
         """
         outputs = [
-            self.of_layers(normal, Layers(present, share, ahead(present)), labels, tf.range(self.first)),
+            self.of_layers(normal, (present, share, ahead(present)), labels, tf.range(self.first)),
             self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals)),
         ]
         mixtures = mixture_of(tf.concat(outputs, 0))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
-
-    def of_layers(self, normal: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the totals of layers with the numbers `chosen`."""
-        return self._of_layers(normal, layers, labels, chosen)
 
     def of_others(self, normal: Tensor, told: Tensor, chosen: Any) -> Tensor:
         """Outputs (chosen, N, outputs) for the totals that are of no layer, with the numbers `chosen`."""

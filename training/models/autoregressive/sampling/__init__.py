@@ -1,1 +1,1 @@
-"""How showers are drawn: `shower` draws totals and axis, `layer` the cells of one layer; `sampler` calls both."""
+"""How showers are drawn: `shower` draws totals and axis, and calls `layer`, which draws the cells of one layer."""

@@ -25,7 +25,6 @@ from training.models.autoregressive.sampling.shared_energy import (
     drawn_share,
     energies,
     hit,
-    logistic,
     scaled,
 )
 from training.models.base import Tensor
@@ -37,7 +36,7 @@ _OF_CELL, _OF_HIT, _OF_LAYER = 4, 3, 12
 _MOST_OF_PROMISE = math.exp(5 * frame.PROMISE_BLUR)  # a hit alone holds at most so many times what was promised
 
 
-class Given(NamedTuple):
+class Given:
     """What the layers of N showers are drawn from: their plans, random `keys` (N, 2), and uniform `numbers` (N, layers,
     12) of each layer as a whole: four each for its share, for its even hits and for its odd hits.
 
@@ -46,31 +45,19 @@ class Given(NamedTuple):
     (`Mesh.turned`). `priors` are the tables `cells.prior_tables`.
     """
 
-    networks: Mapping[str, Any]
-    capacity: int
-    planned: Plan
-    shower: Tensor
-    keys: Tensor
-    turned: Tensor
-    met: Tensor
-    middle: Tensor
-    numbers: Tensor
-    priors: Tensor
-    proposals: Proposals
-
-    @classmethod
-    def of(cls, networks: Mapping[str, Any], capacity: int, planned: Plan, keys: Tensor, turned: Tensor) -> Given:
+    def __init__(self, networks: Mapping[str, Any], capacity: int, planned: Plan, keys: Tensor, turned: Tensor) -> None:
+        self.networks, self.capacity, self.planned = networks, capacity, planned
+        self.keys, self.turned = keys, turned
         store = networks["constants"]
         mesh = store.mesh
         of_cells, of_layers = 2 * _OF_CELL * mesh.layers * mesh.places, _OF_LAYER * mesh.layers
         numbers = hashed_uniform(keys, of_cells + tf.range(of_layers))
-        numbers = tf.reshape(numbers, [-1, mesh.layers, _OF_LAYER])
-        met = mesh.met(planned.axis, range(mesh.layers))
-        priors = cells.prior_tables(store)
-        proposals = Proposals(store, planned.cells, keys, of_cells + of_layers, static=capacity > 0)
-        middle = mesh.clipped(met, range(mesh.layers))
-        shower = tf.range(keys.shape[0] or tf.shape(keys)[0])
-        return cls(networks, capacity, planned, shower, keys, turned, met, middle, numbers, priors, proposals)
+        self.numbers = tf.reshape(numbers, [-1, mesh.layers, _OF_LAYER])
+        self.met = mesh.met(planned.axis, range(mesh.layers))
+        self.priors = cells.prior_tables(store)
+        self.proposals = Proposals(store, planned.cells, keys, of_cells + of_layers, static=capacity > 0)
+        self.middle = mesh.clipped(self.met, range(mesh.layers))
+        self.shower = tf.range(keys.shape[0] or tf.shape(keys)[0])
 
 
 class Cells(NamedTuple):
@@ -201,7 +188,8 @@ class LayerDrawing:
         contexts = normalised(with_count(given, number, energy), self._store, odd=odd)
         hidden = density.hidden(known, tf.gather(density.of_layers(contexts), cell.shower))
         usual_odds, usual = cells.priors(self._given.priors, self._layer, radius)
-        chance = tf.minimum(logistic(density.log_odds(hidden, usual_odds)) / proposed, 1.0)
+        # ONNX Runtime's sigmoid is not exact for small chances
+        chance = tf.minimum(1 / (1 + tf.exp(-density.log_odds(hidden, usual_odds))) / proposed, 1.0)
         uniform = self._uniform(cell, self._counted(cell)[:, None])[:, 0]
         is_hit = hit(chance, cell.shower, number, uniform, numbers[:, 2])
         if not self._given.capacity:

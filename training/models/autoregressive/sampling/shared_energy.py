@@ -84,11 +84,6 @@ def hit(chance: Tensor, shower: Tensor, number: Tensor, uniform: Tensor, start: 
     return tf.math.unsorted_segment_sum(crossed, order, rows) > 0
 
 
-def logistic(logit: Tensor) -> Tensor:
-    """The chance (...) of a `logit` (...), exact for small chances too. ONNX Runtime's sigmoid is not exact there."""
-    return 1 / (1 + tf.exp(-logit))
-
-
 def _sums(shower: Tensor, showers: Any, *columns: Tensor) -> list[Tensor]:
     """For each of `columns` (R,), its sums (N,) over the cells of each of the N `showers`."""
     rows = tf.concat([shower + number * showers for number in range(len(columns))], 0)
