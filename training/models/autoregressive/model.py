@@ -154,14 +154,10 @@ class Autoregressive(ShowerModel):
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Tensor]:
         view = self.view(batch, draws)
-        of_cells = [self._of_cells(name, view, draws.fold(name)) for name in _COLOURS]
-        losses = {
-            **self._of_totals(view, draws),
-            "offsets": sum(self._of_offset(part, view, draws)["offsets"] for part in totals.PARTS),
-            **self._of_shares(view, draws),
-            "counts": sum(self._of_counts(name, view, draws)["counts"] for name in _COUNTS),
-            **{loss: of_cells[0][loss] + of_cells[1][loss] for loss in ("occupancy", "deposits")},
-        }
+        losses: dict[str, Tensor] = {}
+        for phase in self.phases:
+            for name, loss in phase.losses(view, draws.fold(phase.name)).items():
+                losses[name] = losses[name] + loss if name in losses else loss
         return losses, self.generate(batch, draws)
 
     def generate(self, labels: Batch, draws: Draws | NoiseDraws) -> Tensor:
