@@ -11,7 +11,7 @@ The config is here. Eight modules lead from a batch to the losses. Each imports 
 - `densities`: of cells, and of how a layer's energy is shared between them;
 - `totals_density`: of the totals;
 - `totals`: what the totals of a shower are, how they are made normal, and where in its cell its axis is;
-- `context`: what the totals promise of a layer, and what the cells drawn so far have spent of it;
+- `context`: what the totals promise of a layer, and what the cells drawn so far have spent of it, feature by feature;
 - `cells`: what is known of a cell, and which cells a training step looks at;
 - `model`: the losses, as the engine knows them.
 

@@ -13,9 +13,21 @@ from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, MOMENTS, SMALLEST, layers_of, response
 from training.models.base import Array, Tensor
 
-_INPUTS = 14 + len(BUDGETS + MOMENTS)  # numbers that follow from the totals, without those that say which layer it is
-_SPENT = 15 + len(BUDGETS) + 2 * len(MOMENTS)  # numbers that follow from the layers before
-_EVEN_CELLS = 11  # for odd cells, numbers that follow from the even cells of their layer
+_OF_SUMS = ("cells", "beyond_most", "xx yy", "beyond_half", "squares", "near_x", "near_y", "hits")  # of `_of_layers`
+_TO_COME = tuple(f"{name}, {place}" for name in ("x", "y", "near_x", "near_y") for place in ("all", "here"))
+# The numbers of a context by name, in their order.
+FEATURES = {
+    # from the totals; after those of the shower come terms of labels, after those of the layer which layer it is
+    "shower": ("log E", "cos theta", "response", "depth", "width", "slope in x", "slope in y", *BUDGETS, *MOMENTS),
+    "layer": ("share", "next", "next but one", "before", "shares so far", "place in the cell met, x", "y"),
+    # from the layer before, the layer before that, and all layers before
+    "before": (*_OF_SUMS, *_OF_SUMS[:3], *_OF_SUMS[1:3], "cells"),
+    "even": ("share left", "log share left", "log energy left", *_OF_SUMS),  # from the even cells, for odd ones
+    "rest": ("energy kept", *BUDGETS, *_TO_COME),  # what is left of what was promised
+    "share": ("logit", "log energy"),  # of the layer's even cells, for these
+    "count": ("log hits", "log energy of a hit"),  # of the colour
+}
+SHARE_NUMBERS, COUNT_NUMBERS = len(FEATURES["share"]), len(FEATURES["count"])
 # Added to what is left of a budget before its logarithm: a few cells, or the energy of a hit.
 _FLOORS = np.array(
     [{"cells": 3.0, "hits": 2.0, "xx": 10 * HIT, "yy": 10 * HIT}.get(name, HIT) for name in BUDGETS], np.float32
@@ -39,8 +51,6 @@ _SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGET
 LAYER_TERMS = 8
 # Added to what a layer takes of a budget before the logarithm, which the regressions predict.
 EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
-SHARE_NUMBERS = 2  # numbers for even cells: their share of the layer's energy
-COUNT_NUMBERS = 2  # numbers for all cells: how many of their colour are hit
 
 
 class Plan(NamedTuple):
@@ -84,7 +94,8 @@ def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
 
     `more` of the numbers are terms of the labels other than energy and theta.
     """
-    return _INPUTS + more + layers + _SPENT + (_EVEN_CELLS if odd else SHARE_NUMBERS) + COUNT_NUMBERS
+    absent = "share" if odd else "even"
+    return more + layers + sum(len(names) for part, names in FEATURES.items() if part != absent)
 
 
 def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) -> Plan:
@@ -96,7 +107,8 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
     energy, offset, logs, moments = layers_of(values, present, labels.energy_gev)
     axis = axis_of(offset, labels, constants)
     where = tf.stack([axis.x, axis.y], -1)
-    budgets = budgets_in_units(logs, energy)
+    visible = tf.reduce_sum(energy, 1)
+    budgets = tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
     of_layers = expected_layers(energy, terms, constants)
     expected = tf.cumsum(of_layers, axis=1, reverse=True)
     number = of_layers[..., 0] * (budgets / expected[:, 0])[:, :1]
@@ -124,12 +136,6 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
         where,
         _inputs(terms, response(values, mesh.layers), energy, axis, last, mesh=mesh),
     )
-
-
-def budgets_in_units(logs: Tensor, layer_energy: Tensor) -> Tensor:
-    """Budgets (N, 6) as sums, from their logs in the totals."""
-    visible = tf.reduce_sum(layer_energy, 1)
-    return tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
 
 
 def expected_layers(layer_energy: Tensor, terms: Tensor, constants: Constants) -> Tensor:
