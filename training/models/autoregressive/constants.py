@@ -12,15 +12,7 @@ import tensorflow as tf
 
 from calopipe.labels import NO_LABELS, LabelRange
 from calopipe.showers.cells import Geometry
-from training.models.autoregressive import cells, frame, totals
-from training.models.autoregressive.context import (
-    EXPECTED_FLOOR,
-    LAYER_TERMS,
-    context_numbers,
-    contexts_of,
-    layer_terms,
-    plan,
-)
+from training.models.autoregressive import cells, context, frame, totals
 from training.models.autoregressive.copula import copula, least_squares, mean_and_scale, spectra
 from training.models.autoregressive.densities import SCORES, scores
 from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, SUMS, Labels, number_of_terms
@@ -38,10 +30,10 @@ _BESIDE, _WORST = 0.25, 0.55  # see `radius_of`: how far aside an axis may be, i
 def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
     """Name and shape of every constant, for showers of `geometry` with these `labels`."""
     mesh = mesh_of(geometry)
-    layers = mesh.layers
-    knots = cells.radius_knots(mesh.reach)
+    layers, rows = mesh.layers, mesh.lattice_shape[0]
+    knots, places = cells.radius_knots(mesh.reach), rows * mesh.lattice_shape[1]
     all_totals, more = totals.number_of_totals(layers), number_of_terms(labels)
-    even, odd = (context_numbers(layers, odd=colour, more=more) for colour in (False, True))
+    even, odd = (context.context_numbers(layers, odd=colour, more=more) for colour in (False, True))
     return {
         "depth": (),  # the depth of reference: the mean layer of the energy
         "radius_half": (), "radius_most": (),  # in cells; about half and about nine tenths of the energy lie within
@@ -52,12 +44,14 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "mean_of_budgets": (totals.number_of_budget_terms(layers), totals.LAST),
         "colouring": (all_totals, all_totals), "presence": (layers,),
         "blur_scale": (SCALE_TERMS + more, totals.OFFSETS), "blur_most": (totals.OFFSETS,),
-        "expected": (len(totals.BUDGETS), layers, LAYER_TERMS + more),
+        "expected": (len(totals.BUDGETS), layers, context.LAYER_TERMS + more),
         "odds": (layers, knots), "score": (layers, knots),
         "spectra": (layers, SCORES),  # logarithms of the energies of hits, at each score
         "layer_cells": (layers,),  # mean number of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
-        **proposals.shapes(mesh),
+        "proposal": (layers * rows * mesh.pairs_a_row,),  # in training
+        "far_table": (layers, proposals.entries(places)), "far_total": (layers,),
+        "rate": (layers, places), "core": (layers, mesh.core_most),
         **({"sin_phi": (2,)} if labels.phi_rad else {}),
     }  # fmt: skip
 
@@ -207,11 +201,12 @@ class Adaptation:
     def _contexts(self, sums: Array, promised: Array, values: Array, present: Array, labels: Labels) -> dict[str, Any]:
         """Mean and width of the contexts over all layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
-        planned = plan(tf.constant(values[showers]), tf.constant(present[showers]), labels[showers], self._store)
+        some = (tf.constant(values[showers]), tf.constant(present[showers]), labels[showers])
+        planned, none = context.plan(*some, self._store).flat(), tf.zeros([1, len(SUMS)])
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):
             of_colours = tf.constant(sums[showers]), tf.constant(promised[showers])
-            contexts = contexts_of(planned.flat(), *of_colours, tf.zeros([1, len(SUMS)]), odd=name == "odd").numpy()
+            contexts = context.contexts_of(planned, *of_colours, none, odd=name == "odd").numpy()
             scales |= {f"{name}_mean": contexts.mean(0), f"{name}_scale": contexts.std(0) + 1e-3}
         return scales
 
@@ -257,13 +252,13 @@ def _some(batches: list[dict[str, Array]], number: int) -> dict[str, Array]:
 def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
     """Coefficients (6, layers, 8) for the log of what each layer takes of each budget; `energy` is what is promised."""
     layer_sums = sums.sum(axis=2, dtype=np.float64)
-    terms = layer_terms(tf.constant(energy), tf.constant(labels)).numpy().astype(np.float64)
+    terms = context.layer_terms(tf.constant(energy), tf.constant(labels)).numpy().astype(np.float64)
     layers = energy.shape[1]
     coefficients = np.empty((len(totals.BUDGETS), layers, terms.shape[-1]))
     for number, name in enumerate(totals.BUDGETS):
         amount = layer_sums[..., SUMS.index(name)]
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
-        logs = np.log(amount / unit + EXPECTED_FLOOR[name])
+        logs = np.log(amount / unit + context.EXPECTED_FLOOR[name])
         for layer in range(layers):
             coefficients[number, layer] = least_squares(terms[:, layer], logs[:, layer])
             predicted = np.exp(terms[:, layer] @ coefficients[number, layer]) * unit[:, layer]

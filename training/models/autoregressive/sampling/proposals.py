@@ -32,19 +32,8 @@ LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
 _ENTRIES = 4096  # of a layer's table, in which a place is as often as it is proposed; more where there are more places
 
 
-def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
-    """Name and shape of the constants."""
-    layers, places = mesh.layers, mesh.lattice_shape[0] * mesh.lattice_shape[1]
-    return {
-        "proposal": (layers * mesh.lattice_shape[0] * mesh.pairs_a_row,),  # in training
-        "far_table": (layers, _entries(places)),
-        "far_total": (layers,),
-        "rate": (layers, places),
-        "core": (layers, mesh.core_most),
-    }
-
-
-def _entries(places: int) -> int:
+def entries(places: int) -> int:
+    """How long the tables are of layers whose lattice has so many `places`."""
     return max(_ENTRIES, 3 * places)
 
 
@@ -55,12 +44,10 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     Where there are several `kinds` of particles, all hits may come from one kind. InputError: more cells are likely to
     be hit than the core and the draws can propose, as in a layer of noise, or with a thousand hits.
     """
-    layers, radius = mesh.layers, mesh.lattice_radius(met)
-    knots, places = np.arange(share.shape[1]), radius.shape[1]
-    exists = np.broadcast_to(np.isfinite(radius), (layers, places))
-    at = np.log1p(np.where(np.isfinite(radius), radius, 0.0) / cells.FINEST) / cells.STEP
-    at = np.broadcast_to(at, (layers, places))
-    chance = np.stack([np.interp(*row) for row in zip(at, [knots] * layers, share, strict=True)])  # (layers, lattice)
+    radius, knots = mesh.lattice_radius(met), np.arange(share.shape[1])
+    (layers, places), exists = radius.shape, np.isfinite(radius)
+    at = np.log1p(np.where(exists, radius, 0.0) / cells.FINEST) / cells.STEP
+    chance = np.stack([np.interp(each, knots, own) for each, own in zip(at, share, strict=True)])  # (layers, lattice)
 
     grid = np.where(exists, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)
     padded = np.pad(grid, ((0, 0), (0, 0), (0, (-grid.shape[2]) % 2)))
@@ -74,20 +61,20 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     # the least rate in the core, where the core has no more room
     least = np.take_along_axis(rate, core[:, -1:], 1) if places > mesh.core_most else 0.0
     far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
-    entries = _entries(places)
-    table, total = np.zeros((layers, entries)), far.sum(axis=1)
+    number = entries(places)
+    table, total = np.zeros((layers, number)), far.sum(axis=1)
     if total[full := int(total.argmax())] > _MOST_FAR * kinds:
         raise InputError(
             f"layer {full}: so many of its cells are hit that sampling cannot look at all of them; preprocess with a "
             "higher --threshold-gev, or give --config 3dgan"
         )
     for layer in np.flatnonzero(total):
-        wanted = far[layer] / total[layer] * (entries - np.count_nonzero(far[layer]))
+        wanted = far[layer] / total[layer] * (number - np.count_nonzero(far[layer]))
         counts = np.floor(wanted) + (far[layer] > 0)
-        short = entries - int(counts.sum())
+        short = number - int(counts.sum())
         counts[np.argsort(np.floor(wanted) - wanted, kind="stable")[:short]] += 1
         table[layer] = np.repeat(np.arange(places), counts.astype(int))
-        rate[layer] = np.where(far[layer] > 0, total[layer] * counts / entries, rate[layer])  # as the table makes it
+        rate[layer] = np.where(far[layer] > 0, total[layer] * counts / number, rate[layer])  # as the table makes it
     return {
         "proposal": cumulative / cumulative[-1], "core": core, "far_table": table, "far_total": total, "rate": rate,
     }  # fmt: skip
