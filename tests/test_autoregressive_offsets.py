@@ -52,7 +52,6 @@ def test_offsets_are_blurred_by_the_width_of_the_beam_and_at_most_a_part_of_a_ce
     expected = np.minimum(2 * np.exp(labels[:, : frame.SCALE_TERMS] @ coefficients), _BLUR)
     assert (expected < _BLUR).any()
     assert (expected == _BLUR).any()
-    np.testing.assert_allclose(totals.blur_scale(tf.constant(labels), store), expected, rtol=1e-5)
     values, noise = _normal(6, _NUMBER), _normal(6, totals.OFFSETS, seed=4)
     moved = (totals.blurred(values, tf.constant(labels), noise, store) - values).numpy()
     np.testing.assert_allclose(moved[:, _OFFSETS], noise * expected, atol=1e-5)

@@ -65,16 +65,6 @@ def scaled(energy: Tensor, constants: Constants) -> Tensor:
     return tf.math.log(1.0 + energy / constants["deposit"])
 
 
-def shares_before(around: Tensor, energy: Tensor, constants: Constants) -> Tensor:
-    """For each of the two layers before, the share (R, 2) of its `energy` that its cell at the same place holds.
-
-    `around` (R, 50 or more) are the cells around in these layers, scaled; `energy` (R, 2) is in units of 0.02 GeV.
-    The shares show at any energy that a core stays in its cell, also in the first layers, where deposits are small.
-    """
-    middle = tf.gather(around, [_MIDDLE, len(AROUND) + _MIDDLE], axis=1)
-    return tf.math.divide_no_nan((tf.exp(middle) - 1.0) * constants["deposit"], energy)
-
-
 def of_met(known: Tensor) -> Tensor:
     """Inputs (M, MET_INPUTS) of the share of the even cells, from what is `known` (M, EVEN_INPUTS) of the cell met.
 
@@ -125,7 +115,10 @@ def known(
         around = tf.reshape(mesh.neighbours(table, layer, place), [-1, first.shape[1], number])
         around = tf.reshape(around + first[:, :, None], [-1])
         told.append(tf.reshape(_gathered(image, around), [-1, table.shape[-1]]))
-    shares = shares_before(told[0], energy, constants)
+    # Of each of the two layers before, the share of its energy in its cell at the same place. Shares show at any energy
+    # that a core stays in its cell, also in the first layers, where deposits are small.
+    behind = tf.gather(told[0], [_MIDDLE, number + _MIDDLE], axis=1)
+    shares = tf.math.divide_no_nan((tf.exp(behind) - 1.0) * constants["deposit"], energy)
     middle, ring, log_area = tf.split(mesh.of(mesh.where, layer, place), [2, 1, 1], 1)
     dx, dy = tf.split(middle - axis, 2, 1)
     dx, dy, r = mesh.seen(dx, dy, ring, tf.expand_dims(layer, -1))

@@ -30,10 +30,10 @@ SUMS = (
 # Where a colour has at most ALONE hits in a layer, the hit has an energy of its own. What is promised to the colour is
 # this energy, blurred in training by normal noise in its logarithm, of the width PROMISE_BLUR.
 ALONE, PROMISE_BLUR = 1, 0.3
-HIT_GEV = 3e-4  # what validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon
 _FITS = 5  # fits of the axis; from the second on, deposits count by their distance from the line of the fit before
 _ONE_LAYER = 1e-6  # the largest variance of the depth, in layers, that rounding gives a shower in a single layer
-HIT = HIT_GEV / REFERENCE_UNIT_GEV
+# What validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon: 0.3 MeV.
+HIT = 3e-4 / REFERENCE_UNIT_GEV
 MEAN_TERMS, SCALE_TERMS = 11, 6  # terms of energy and angle, from which means and scales follow
 _PHI_TERMS, _KIND_TERMS = 4, 6  # terms beside these, of the azimuth and of each kind of particle but the first
 LABEL_INPUTS = 4

@@ -33,8 +33,8 @@ class Mesh:
     - (layers, places): `x`, `y`; `ring`, the mean radius of cells that go round the axis; `log_area`, of the area over
       its mean; `where`, these four; `exists`.
     - (kinds, places, ...), `places` for no cell: `around` (75), the cells around a cell in its own layer and the two
-      before; `beside` (4), those that share a side with it; `other_colour` (25), which in its own layer an odd cell
-      knows; `told`, two tables, the cells that even ones know and those that odd ones know.
+      before; `beside` (4), those that share a side with it; `told`, two tables, the cells that even ones know and
+      those that odd ones know.
     - `mirror` (2, layers, places): a cell's image under a reflection in x, and in y. `turned` (4 * layers, places): its
       image under no reflection, in y, in x, and in both. `folds`: whether showers are reflected in x. In rings they are
       not: a beam .01 cells beside the axis hits one sector of the first layers, and not its image.
@@ -151,11 +151,9 @@ class Mesh:
         return scaled - tf.round(scaled)
 
     def place(self, first: Tensor, second: Tensor) -> Tensor:
-        """The place of cells with these indices."""
         return first * self.shape[1] + second
 
     def indices(self, place: Tensor) -> tuple[Tensor, Tensor]:
-        """The indices of cells at these places."""
         return place // self.shape[1], place % self.shape[1]
 
     def of_colours(self, met: Tensor) -> Tensor:
@@ -254,12 +252,11 @@ class Mesh:
                 neighbours = [self._around(layer, other) for other in before]
                 around.append(np.concatenate(neighbours, 1))
                 known = np.append(self.parity, -1)[neighbours[0]]
-                other_colour.append((known == 1 - self.parity[:, None]).astype(np.float32))
+                other_colour.append(np.where(known == 1 - self.parity[:, None], neighbours[0], self.places))
             self.kind[layer] = kinds[key]
-        self.around, self.other_colour = np.stack(around), np.stack(other_colour)
-        self.beside = self.around[..., _SIDES]
-        own, earlier = np.split(self.around, [len(AROUND)], -1)
-        self.told = earlier, np.concatenate([earlier, np.where(self.other_colour > 0, own, self.places)], -1)
+        self.around = np.stack(around)
+        self.beside, earlier = self.around[..., _SIDES], self.around[..., len(AROUND) :]
+        self.told = earlier, np.concatenate([earlier, np.stack(other_colour)], -1)
 
     def _around(self, layer: int, other: int) -> Array:
         """The cells (places, 25) of layer `other` around those of `layer`; `places` where there is none."""
@@ -272,7 +269,6 @@ class Mesh:
 
 @lru_cache(maxsize=8)
 def mesh_of(geometry: Geometry) -> Mesh:
-    """The mesh of `geometry`."""
     return Mesh(geometry)
 
 

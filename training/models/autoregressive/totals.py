@@ -24,20 +24,9 @@ import numpy as np
 import tensorflow as tf
 
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from training.models.autoregressive import frame
 from training.models.autoregressive.densities import SCORE_REACH, normal_scores
-from training.models.autoregressive.frame import (
-    Axis,
-    Constants,
-    Hits,
-    Labels,
-    axis_of,
-    column,
-    label_inputs,
-    layer_sums,
-    promised,
-    reflect,
-    scale_terms,
-)
+from training.models.autoregressive.frame import Axis, Constants, Hits, Labels
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals_density import SHAPE, interpolated, shape
 from training.models.base import Batch, Tensor
@@ -81,14 +70,14 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
     visible = tf.reduce_sum(layer_energy, 1)
     reaching = tf.cumsum(layer_energy, axis=1, reverse=True)
     share = tf.clip_by_value(tf.math.divide_no_nan(layer_energy, reaching), SMALLEST, 1 - SMALLEST)[:, :-1]
-    budgets = [tf.reduce_sum(column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
+    budgets = [tf.reduce_sum(frame.column(sums, name), 1) / (1.0 if name in COUNTED else visible) for name in BUDGETS]
     values = tf.concat(
         [
             tf.math.log(share) - tf.math.log1p(-share),
             tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
             axis.offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
-            *(tf.reduce_sum(column(sums, name), 1, keepdims=True) / visible[:, None] for name in MOMENTS),
+            *(tf.reduce_sum(frame.column(sums, name), 1, keepdims=True) / visible[:, None] for name in MOMENTS),
         ],
         1,
     )
@@ -113,9 +102,9 @@ def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], cons
 
     `noise(shape)` returns normal numbers, which blur the `promised` energies.
     """
-    hits, axis = reflect(batch["cell"], batch["value"], labels, constants)
-    sums = layer_sums(hits, constants)
-    energy = promised(sums, noise(tf.shape(sums)[:3]))
+    hits, axis = frame.reflect(batch["cell"], batch["value"], labels, constants)
+    sums = frame.layer_sums(hits, constants)
+    energy = frame.promised(sums, noise(tf.shape(sums)[:3]))
     found = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), axis, labels.energy_gev)
     return Described(hits, axis, sums, energy, *found)
 
@@ -127,15 +116,13 @@ def defined(present: Tensor) -> Tensor:
     return tf.concat([logits, tf.ones([tf.shape(present)[0], number_of_totals(1)])], 1)
 
 
-def blur_scale(terms: Tensor, constants: Constants) -> Tensor:
-    """The widths (N, 4) of the blur of the axes' offsets: twice the offsets' scales, but at most `blur_most`."""
-    return tf.minimum(2.0 * tf.exp(scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
-
-
 def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) -> Tensor:
-    """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again."""
-    padding = [[0, 0], [totals.shape[1] - OFFSETS - LAST, LAST]]
-    return totals + tf.pad(noise * blur_scale(terms, constants), padding)
+    """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again.
+
+    The width of the blur is twice the offset's scale, but at most `blur_most`.
+    """
+    width = tf.minimum(2.0 * tf.exp(frame.scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
+    return totals + tf.pad(noise * width, [[0, 0], [totals.shape[1] - OFFSETS - LAST, LAST]])
 
 
 def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
@@ -184,7 +171,7 @@ def layers_of(totals: Tensor, present: Tensor, energy_gev: Tensor) -> tuple[Tens
 
 def scales(terms: Tensor, constants: Constants) -> Tensor:
     """The scales (N, D) of the totals at the label `terms`; a scale is about half a standard deviation."""
-    return tf.exp(scale_terms(terms) @ constants["scale"])
+    return tf.exp(frame.scale_terms(terms) @ constants["scale"])
 
 
 def interpolation(place: Tensor, knots: int) -> Tensor:
@@ -247,7 +234,7 @@ class Drawn:
 
     def axis(self, constants: Constants) -> Axis:
         first = constants.mesh.layers
-        return axis_of(self.values[:, first : first + OFFSETS], self.labels, constants)
+        return frame.axis_of(self.values[:, first : first + OFFSETS], self.labels, constants)
 
     def budget_terms(self, constants: Constants) -> Tensor:
         """`budget_terms` for the axes of these showers, (N, number_of_budget_terms)."""
@@ -279,7 +266,7 @@ def given_offset(drawn: Drawn, constants: Constants) -> Tensor:
     where = (mesh.depth - mesh.depth[0]) / span
     mean = tf.reduce_sum(share * where, 1)
     width = tf.sqrt(tf.reduce_sum(share * tf.square(where - mean[:, None]), 1))
-    common = tf.concat([mean[:, None], width[:, None], label_inputs(terms)], 1)
+    common = tf.concat([mean[:, None], width[:, None], frame.label_inputs(terms)], 1)
     parts = [
         tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, number_of_phases(layers) // 2]),
         slopes[..., None],
