@@ -42,7 +42,7 @@ def _sums_of(*columns: str) -> Array:
 
 # A layer is described by the ratios of _PARTS to _WHOLES: logarithms of the first four, and the others. _BESIDE is
 # added to the wholes, _LEAST to the first four ratios.
-_PARTS = _sums_of("cells", "beyond_most", "xx yy", "beyond_half", "near_x", "near_y", "hits")
+_PARTS = _sums_of(*(columns for columns in _OF_SUMS if columns != "squares"))
 _WHOLES, _BESIDE = _sums_of("", *["energy"] * 5, "cells"), np.array([1, 0, 0, 0, 0, 0, 1], np.float32)
 _LEAST = np.array([1, 3e-3, 0.05, 0.02], np.float32)
 _NEAR = tuple(f"near_{name}" for name in MOMENTS)
