@@ -10,7 +10,7 @@ from likelihoods import new_model, uneven_showers
 from scipy.special import ndtri
 from scipy.stats import rankdata
 
-from training.models.autoregressive import frame, totals
+from training.models.autoregressive import frame
 from training.models.autoregressive.constants import _some, radius_of
 from training.models.autoregressive.copula import _about_energies, copula, mean_and_scale
 
@@ -24,16 +24,11 @@ def _labels(showers: int, more: int = 0) -> Any:
     return terms
 
 
-def _constant(showers: int) -> Any:
-    """The terms of labels that are all the same."""
-    return np.eye(frame.MEAN_TERMS)[np.zeros(showers, int)]
-
-
-def _copula_of(values: Any, known: Any = None, budget_terms: Any = None) -> Any:
-    """The copula of totals (N, D) of showers with the same labels. By default the last ones depend on nothing else."""
+def _copula_of(values: Any, known: Any = None) -> Any:
+    """The copula of totals (N, D) of showers with the same labels."""
     known = np.ones(values.shape, bool) if known is None else known
-    terms = np.zeros((len(values), 0)) if budget_terms is None else budget_terms
-    return copula(values, _constant(len(values)), known, 0.0, terms)
+    labels = np.eye(frame.MEAN_TERMS)[np.zeros(len(values), int)]
+    return copula(values, labels, known, 0.0, np.zeros((len(values), 0)))
 
 
 def _scores_of_ranks(values: Any) -> Any:
@@ -126,19 +121,6 @@ def test_a_total_that_few_showers_have_is_their_mean_alone(rows: int, regressed:
     assert np.allclose(found["quantiles"][..., 0], _KNOTS) == (not regressed)
     none = _copula_of(values, np.zeros((200, 1), bool))
     assert all(np.isfinite(each).all() for each in none.values())
-
-
-def test_what_the_last_totals_are_linear_in_is_taken_from_them_before_all_else() -> None:
-    """If the last totals consist only of their terms, no mean is left; earlier totals do not follow the terms."""
-    showers, rng = 400, np.random.default_rng(7)
-    terms, slopes = rng.uniform(-1, 1, (showers, 2)), rng.normal(size=(2, totals.LAST))
-    noise = rng.normal(size=(showers, 1 + totals.LAST))
-    values = np.hstack([noise[:, :1] + terms[:, :1], 2 + terms @ slopes + 1e-3 * noise[:, 1:]])
-    found = _copula_of(values, budget_terms=terms)
-    np.testing.assert_allclose(found["mean_of_budgets"], slopes, atol=1e-3)
-    np.testing.assert_allclose(found["mean"][0, 1:], 2, atol=1e-3)
-    assert np.exp(found["scale"][0, 1:]) == pytest.approx(5e-4, rel=0.4)
-    assert found["mean"][0, 0] == pytest.approx(values[:, 0].mean(), rel=1e-4)
 
 
 def _batches(sizes: list[int]) -> list[dict[str, Any]]:

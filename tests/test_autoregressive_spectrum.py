@@ -48,11 +48,12 @@ def test_the_scores_of_a_layer_are_normal_below_one(tables: Any, layer: int) -> 
 
 
 def test_above_one_a_score_rises_with_the_logarithm_as_it_does_just_below(tables: Any) -> None:
-    """In the table and beyond it."""
+    """In the table and beyond it. Energies below the table have scores too."""
     chosen = [0.75, 1, 2, 3.5, 4, 6, 12]
     logs = np.log(_layer(tables, 0, chosen))
     np.testing.assert_allclose((np.diff(logs) / np.diff(chosen))[1:], (logs[1] - logs[0]) / 0.25, rtol=1e-3)
     np.testing.assert_allclose(scores(np.exp(logs), np.zeros(7, int), tables), chosen, atol=2e-3)
+    np.testing.assert_allclose(scores(_layer(tables, 0, [-7, -4]), np.zeros(2, int), tables), [-7, -4], atol=0.01)
 
 
 def test_of_energies_in_steps_the_largest_have_scores_of_some_units() -> None:
@@ -79,14 +80,6 @@ def test_a_layer_without_hits_has_the_spectrum_of_all(tables: Any) -> None:
     found = scores(energy, np.full(40_000, 2), tables).numpy()
     found = np.sort(found)[:30_000]  # below one
     assert np.abs((np.arange(30_000) + 0.5) / 40_000 - norm.cdf(found)).max() < 0.02
-
-
-def test_energies_beyond_the_table_have_scores_too() -> None:
-    tables = spectra([(np.zeros(500, int), np.log(_energies(500)))], 1).astype(np.float32)
-    score = np.array([-7, -4, 0, 4, 7], np.float32)
-    energy = _layer(tables, 0, score)
-    assert (np.diff(energy) > 0).all()
-    np.testing.assert_allclose(scores(energy, np.zeros(5, int), tables), score, atol=0.01)
 
 
 def test_hits_beyond_the_table_come_to_their_energy(tables: Any) -> None:

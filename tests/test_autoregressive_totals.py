@@ -19,6 +19,7 @@ from training.models.autoregressive.frame import SUMS, Axis, Labels
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling.shower import Margins, from_normal, share_taken
+from training.models.autoregressive.totals_density import shape
 from training.models.randomness import Draws
 
 _UNIT = 0.02
@@ -88,18 +89,15 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
 
 
 def test_the_means_of_the_last_totals_are_told_of_the_layers_and_of_the_response() -> None:
-    """After the phases come the places of the energy among the layers, computed from one deposit after the other."""
+    """After the phases come the places of the energy among the layers, and the response."""
     cells, energy, theta = uneven_showers(events=20)
     sums, axis = _described(cells, theta)
     values, _ = _totals(sums, axis, energy)
-    found = totals.budget_terms(values, frame.column(sums, "energy"), axis, mesh_of(SMALL_GEOMETRY)).numpy()
-    phases = totals.number_of_phases(LAYERS)
+    layers = frame.column(sums, "energy")
+    found = totals.budget_terms(values, layers, axis, mesh_of(SMALL_GEOMETRY)).numpy()
     assert found.shape == (20, totals.number_of_budget_terms(LAYERS))
-    for shower, told in zip(cells, found[:, phases:], strict=True):
-        at = np.repeat(np.arange(LAYERS)[None] / LAYERS, shower[..., 0].size, axis=0).reshape(shower.shape)
-        mean = np.average(at, weights=shower)
-        width = np.sqrt(np.average((at - mean) ** 2, weights=shower))
-        np.testing.assert_allclose(told[:2], [4 * mean - 1, 8 * width - 1], rtol=1e-3, atol=1e-4)
+    places = shape(layers / tf.reduce_sum(layers, 1, keepdims=True))
+    np.testing.assert_allclose(found[:, totals.number_of_phases(LAYERS) : -1], places, rtol=1e-5)
     visible = cells.sum((1, 2, 3)) * REFERENCE_UNIT_GEV
     np.testing.assert_allclose(found[:, -1], np.log(visible / energy), rtol=1e-4)
 
