@@ -14,7 +14,6 @@ from training.models.autoregressive.densities import draw_mixture, mixture_of
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
 from training.models.autoregressive.totals_density import TotalsDensity, ahead, shape
 from training.models.precision import arithmetic
-from training.onnx.graph import converted
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
 
@@ -191,30 +190,6 @@ def test_totals_are_drawn_one_after_the_other_from_the_density_of_all(totals: in
     dense = logsumexp(weights + norm.logpdf(drawn.numpy()[..., None], means, np.exp(widths)), -1)
     found = density.log_density(drawn, there, _shares(drawn, there), labels)
     np.testing.assert_allclose(found, dense, rtol=1e-4, atol=1e-4)
-
-
-def test_onnx_draws_the_same_totals(density: TotalsDensity) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    uneven(density.trainable_weights, 0.3)
-    _, there, _, labels = _inputs(50)
-    rng = np.random.default_rng(5)
-    choice, normal = rng.random((50, _TOTALS), np.float32), rng.normal(size=(50, _TOTALS)).astype(np.float32)
-    given = {"there": there.numpy(), "labels": labels.numpy(), "choice": choice, "noise": normal}
-
-    @tf.function(input_signature=[tf.TensorSpec([None, each.shape[1]], name=name) for name, each in given.items()],
-                 autograph=False)  # fmt: skip
-    def sample(there: tf.Tensor, labels: tf.Tensor, choice: tf.Tensor, noise: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {
-            "drawn": drawn_totals(
-                density, there, tf.ones_like(noise), labels, choice=choice, noise=noise, share_taken=_taken
-            )
-        }
-
-    session = onnxruntime.InferenceSession(
-        converted(sample, 18).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    expected = sample(*map(tf.constant, given.values()))["drawn"]
-    np.testing.assert_allclose(session.run(["drawn"], given)[0], expected, rtol=2e-3, atol=2e-3)
 
 
 def test_layers_are_drawn_as_often_as_they_are_likely() -> None:
