@@ -155,8 +155,3 @@ def noise_of(model: Autoregressive, showers: int, seed: int = 0) -> FloatArray:
     """Uniform numbers as in generation: multiples of 2^-24."""
     whole = np.random.default_rng(seed).integers(0, 2**24, (showers, model.noise_numbers))
     return (whole * 2.0**-24).astype(np.float32)
-
-
-def tiled(view: Batch, times: int) -> dict[str, tf.Tensor]:
-    """A view of one shower as that of `times` copies of it."""
-    return {name: tf.tile(each, [times] + [1] * (each.shape.rank - 1)) for name, each in view.items()}

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from likelihoods import as_batch, cells_of, layer_drawing, new_model, of_every_cell, tiled, uneven_showers
+from likelihoods import as_batch, cells_of, layer_drawing, new_model, of_every_cell, uneven_showers
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame
@@ -53,13 +53,8 @@ def _colours(view: Batch, place: Any) -> Array:
 
 def _empty_cells(view: Batch, parity: int, shower: int = 0) -> Array:
     """The places (cells, 4) of a shower's empty cells of a colour."""
-    image, axis = _image(view, shower), view["axis"][shower].numpy()
-    found = []
-    for x, y, layer in np.ndindex(*SMALL_GEOMETRY.shape):
-        dx, dy = x - 8 - round(float(axis[layer, 0])), y - 8 - round(float(axis[layer, 1]))
-        if (dx + dy) % 2 == parity and image[x, y, layer] == 0:
-            found.append((shower, x, y, layer))
-    return np.array(found)
+    place = np.insert(np.argwhere(_image(view, shower) == 0), 0, shower, axis=1)
+    return place[_colours(view, place) == parity]
 
 
 def _of_place(place: Any) -> Array:
@@ -111,14 +106,6 @@ def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive, p
         empty = _empty_cells(view, parity, shower)
         estimates = iter([(weight * _of_place(place))[place[:, 0] == shower].sum() for place, weight in found])
         _unbiased(lambda _, estimates=estimates: float(next(estimates)), _of_place(empty).sum(), 2000)  # type: ignore[misc]
-
-
-def test_every_empty_cell_can_be_drawn(model: Autoregressive) -> None:
-    one = _view(model, 1)
-    for parity in (0, 1):
-        place, weight = cells.some_empty(one, parity, 100_000, Draws.of(1), model._store)
-        found = {tuple(row) for row in place.numpy()[weight.numpy() > 0].tolist()}
-        assert found == {tuple(row) for row in _empty_cells(one, parity).tolist()}
 
 
 def _every_place(showers: int) -> Array:
@@ -245,7 +232,7 @@ def test_the_likelihood_of_some_cells_is_that_of_all(
         "deposits": deposits,
     }
 
-    view = tiled(one, _COPIES)
+    view = {name: tf.tile(each, [_COPIES] + [1] * (each.shape.rank - 1)) for name, each in one.items()}
     losses = tf.function(lambda number: model._of_cells(density.name, view, Draws.of(8, number)), autograph=False)
     found = [{name: each.numpy().mean() for name, each in losses(tf.constant(k)).items()} for k in range(40)]
     for name, expected in truth.items():

@@ -302,22 +302,6 @@ def test_priors_count_the_cells_of_each_layer(model: Autoregressive, geometry: G
         assert (1 / (1 + np.exp(-odds))).mean() == pytest.approx(occupied, rel=0.25, abs=0.01)
 
 
-def test_the_lattice_lies_about_the_cell_that_the_axis_meets(geometry: Geometry) -> None:
-    """In rectangular layers no other cell is nearer to the axis. In rings the lattice is the whole layer."""
-    mesh, where = mesh_of(geometry), positions(geometry)
-    rng = np.random.default_rng(3)
-    for layer in range(mesh.layers):
-        axis = rng.uniform(-1.8, 1.8, (50, 2)).astype(np.float32)
-        met = mesh.met(tf.constant(axis), tf.fill([50], layer)).numpy()
-        if geometry.rings:
-            np.testing.assert_array_equal(met, 0)
-            continue
-        away = np.hypot(*(places - axis[:, k, None] * geometry.cell_mm
-                          for k, places in enumerate((where.x_mm[layer], where.y_mm[layer]))))  # fmt: skip
-        nearest = np.nanargmin(away, axis=1)
-        np.testing.assert_array_equal(met @ [mesh.shape[1], 1], nearest)
-
-
 def test_a_large_calorimeter_has_proposals_for_every_place() -> None:
     """The calorimeter has more places than the table once had entries."""
     mesh = Mesh(Geometry((81, 81, 2), cell_mm=5, layer_pitch_mm=4, x0_per_layer=1, file_unit_gev=0.02))
@@ -346,18 +330,6 @@ def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
         least = [min(_of_squares(each - place, size) for place in axes) for each in middle]
         np.testing.assert_allclose(radius[layer, 4:13, 3:10].reshape(-1), least, atol=1e-4)
         assert np.isfinite(radius[layer]).sum() == 11 * 9  # the layer, and a cell to either side for axes beside it
-
-
-def test_the_end_of_a_strip_is_farther_than_its_side_and_far_away_both_are_nine_squares() -> None:
-    mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (40, 4), size_mm=(5.0, 45.0))] * 2, 0.001))
-    for gap, close in ((6.0, False), (2e4, True)):  # in shorter sides, to the nearest square
-        away = np.array([[gap, 0], [0, gap + 4]], np.float32) * 5 / mesh.geometry.cell_mm
-        side, end = mesh.seen(*away.T, np.zeros(2, np.float32), np.zeros(2, int))[2].numpy()
-        assert side < end < gap
-        if close:
-            np.testing.assert_allclose([side, end], gap / 9 ** (1 / 3), rtol=1e-3)
-        else:
-            assert end > 1.2 * side
 
 
 def test_the_lattice_leads_to_the_cells_that_exist_and_back(geometry: Geometry) -> None:
