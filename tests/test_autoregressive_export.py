@@ -18,7 +18,7 @@ from trainings import untraced
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray
 from training import folder
-from training.export import export, name_batch
+from training.export import export
 from training.fit import fit
 from training.generator import Generator
 from training.models.randomness import GivenNoise
@@ -168,22 +168,6 @@ def test_noise_that_is_not_uniform_is_not_a_number(generator: Generator) -> None
     np.testing.assert_array_equal(np.isnan(found).all(axis=(1, 2, 3)), [False, True, True, False, False, False])
     np.testing.assert_allclose(found[0], expected[0], rtol=1e-4)  # a batch's sums may be rounded in another order
     np.testing.assert_allclose(found[4], found[5], rtol=1e-4)
-
-
-def test_the_number_of_showers_has_one_name_in_a_file() -> None:
-    import onnx
-
-    kind = onnx.TensorProto.FLOAT
-    inputs = [onnx.helper.make_tensor_value_info(name, kind, shape) for name, shape in (("a", ["u"]), ("b", ["v", 3]))]
-    output = onnx.helper.make_tensor_value_info("c", kind, ["w", 2, "x"])
-    fixed = onnx.helper.make_tensor_value_info("d", kind, [5, "y"])
-    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [*inputs, fixed], [output]))
-    name_batch(model)
-    shapes = [
-        [each.dim_param or each.dim_value for each in value.type.tensor_type.shape.dim]
-        for value in (*model.graph.input, *model.graph.output)
-    ]
-    assert shapes == [["batch"], ["batch", 3], [5, "y"], ["batch", 2, "x"]]
 
 
 def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
