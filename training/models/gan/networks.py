@@ -6,6 +6,7 @@ discriminator 87,402.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ from training.models.randomness import Dropout
 _BN_EPSILON = 1e-6
 _LEAK = 0.3
 _DROPPED = 0.2
+_SEED_CHANNELS = 8
 
 
 @dataclass(frozen=True)
@@ -36,23 +38,20 @@ class Convolution:
 class Networks3D:
     """The networks for one calorimeter of `shape` (x, y, layer).
 
-    The generator starts from a dense `seed` grid of `seed_channels`, repeated `upsample` times along each axis, and
-    ends with one channel of `shape`.
+    The generator starts from a dense `seed` grid of 8 channels, repeated `upsample` times along each axis, and ends
+    with one channel of `shape`.
     """
 
     shape: Size
     seed: Size
-    seed_channels: int
     upsample: int
     generator: tuple[Convolution, ...]
-    discriminator_first: Convolution
     discriminator: tuple[Convolution, ...]
 
 
 REFERENCE = Networks3D(
     shape=(51, 51, 25),
     seed=(9, 9, 8),
-    seed_channels=8,
     upsample=6,  # (54, 54, 48)
     generator=(
         Convolution(8, (6, 6, 8)),  # (49, 49, 41)
@@ -63,8 +62,8 @@ REFERENCE = Networks3D(
         Convolution(6, (3, 3, 3), pad=(1, 1, 0), batch_norm=False),  # (52, 52, 26)
         Convolution(1, (2, 2, 2), batch_norm=False),  # (51, 51, 25)
     ),
-    discriminator_first=Convolution(16, (5, 6, 6), pad="same", batch_norm=False),
     discriminator=(
+        Convolution(16, (5, 6, 6), pad="same", batch_norm=False),  # (51, 51, 25)
         Convolution(8, (5, 6, 6), pad=(0, 0, 1)),  # (47, 46, 22)
         Convolution(8, (5, 6, 6), pad=(0, 0, 1)),  # (43, 41, 19)
         Convolution(8, (5, 6, 6)),  # (39, 36, 14)
@@ -75,7 +74,6 @@ REFERENCE = Networks3D(
 SMALL = Networks3D(
     shape=(17, 17, 5),
     seed=(5, 5, 3),
-    seed_channels=8,
     upsample=4,  # (20, 20, 12)
     generator=(
         Convolution(8, (3, 3, 4)),  # (18, 18, 9)
@@ -83,8 +81,8 @@ SMALL = Networks3D(
         Convolution(6, (3, 3, 3), pad=(1, 1, 1), batch_norm=False),  # (18, 18, 6)
         Convolution(1, (2, 2, 2), batch_norm=False),  # (17, 17, 5)
     ),
-    discriminator_first=Convolution(8, (3, 3, 3), pad="same", batch_norm=False),
     discriminator=(
+        Convolution(8, (3, 3, 3), pad="same", batch_norm=False),  # (17, 17, 5)
         Convolution(8, (3, 3, 3), pad=(0, 0, 1)),  # (15, 15, 5)
         Convolution(8, (3, 3, 3)),  # (13, 13, 3)
     ),
@@ -94,9 +92,8 @@ SMALL = Networks3D(
 def generator_3d(table: Networks3D, momentum: float) -> keras.Model:
     """From (N, 256) to images (N, x, y, layer, 1). `momentum` is that of the batch normalisation."""
     latent = keras.Input((LATENT,), dtype=full_precision(), name="latent")
-    x, y, z = table.seed
-    flow = layers.Dense(x * y * z * table.seed_channels)(latent)
-    flow = layers.Reshape((*table.seed, table.seed_channels))(flow)
+    seed = (*table.seed, _SEED_CHANNELS)
+    flow = layers.Reshape(seed)(layers.Dense(math.prod(seed))(latent))
     for row in table.generator:
         first, last = row is table.generator[0], row is table.generator[-1]
         initializer = "glorot_normal" if last else "he_uniform"
@@ -114,7 +111,7 @@ def discriminator_3d(table: Networks3D, momentum: float) -> keras.Model:
     """From images (N, x, y, layer, 1) to (probability of Monte Carlo (N, 1), E / 100 GeV (N, 1))."""
     image = keras.Input((*table.shape, 1), dtype=full_precision(), name="image")
     flow = arrange(image)
-    for number, row in enumerate((table.discriminator_first, *table.discriminator)):
+    for number, row in enumerate(table.discriminator):
         flow = Conv3D(row.filters, row.kernel, pad=row.pad, slope=_LEAK)(flow)
         if row.batch_norm:
             flow = BatchNormalization(momentum=momentum, epsilon=_BN_EPSILON)(flow)
