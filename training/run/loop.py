@@ -78,7 +78,7 @@ class Loop:
         """
         engine, step = self.engine, self.engine.step
         self._seconds += time.monotonic() - self._began_at
-        self._guards.check(losses, engine.table(losses), step=step, last_good=self._checkpoints.last_named)
+        self._guards.check(engine.table(losses), step=step, last_good=self._checkpoints.last_named)
         self._progress.update(losses)
         over = False
         if step % engine.steps_an_epoch == 0 or step == engine.last_step:
@@ -146,17 +146,11 @@ class Guards:
         self._guards, self._patience = guards, patience
         self._figures: list[list[float]] = [[] for _ in guards]  # for each guard, of the checks in a row that failed
 
-    def check(
-        self, losses: npt.NDArray[np.float32], table: LossTable, *, step: int, last_good: Callable[[], str]
-    ) -> None:
+    def check(self, table: LossTable, *, step: int, last_good: Callable[[], str]) -> None:
         """Raise InputError, which names the checkpoint `last_good`, if the training has failed at `step`."""
-        if not np.isfinite(losses).all():
-            names = ", ".join(
-                f"{phase} {name}"
-                for phase, row in table.items()
-                for name, value in row.items()
-                if name != "total" and not math.isfinite(value)
-            )
+        losses = [(phase, name, value) for phase, row in table.items() for name, value in row.items()]
+        if bad := [(phase, name) for phase, name, value in losses if not math.isfinite(value)]:
+            names = ", ".join(f"{phase} {name}" for phase, name in bad if name != "total")
             raise InputError(
                 f"a loss is not a finite number at step {step} ({names}); lower --learning-rate, or give a warm-up; "
                 f"last good checkpoint: {last_good()}"
