@@ -102,21 +102,16 @@ class ShowerDraws(NoiseDraws):
 
     def uniform(self, purpose: str, shape: Sequence[Any]) -> tf.Tensor:
         """Numbers in [0, 1) of `shape`, (N, numbers), multiples of 2^-24; one row a shower."""
-        columns = -(-shape[1] // _WORDS) * _WORDS
-        words = self._words(purpose, shape[0], columns)[:, : shape[1]]
-        return tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) * 2.0**-24
-
-    def _words(self, purpose: str, rows: Any, columns: int) -> tf.Tensor:
-        """Uniform words (rows, columns) of 32 bits; `columns` is a multiple of `_WORDS`."""
-        low = tf.cast(self._first, tf.uint64) * np.uint64(columns // _WORDS)
-        high = tf.constant(zlib.crc32(purpose.encode()), tf.uint64)
-        return tf.raw_ops.StatelessRandomUniformFullIntV2(
-            shape=[rows, columns],
+        blocks = -(-shape[1] // _WORDS)  # of the counter, for each shower
+        first = tf.cast(self._first, tf.uint64) * np.uint64(blocks)
+        words = tf.raw_ops.StatelessRandomUniformFullIntV2(
+            shape=[shape[0], blocks * _WORDS],
             key=[tf.cast(self._seed, tf.uint64)],
-            counter=[low, high],
+            counter=[first, tf.constant(zlib.crc32(purpose.encode()), tf.uint64)],
             alg=_PHILOX,
             dtype=tf.uint32,
         )
+        return _uniform(words[:, : shape[1]])
 
 
 def uniform_for_normal(numbers: int) -> int:
@@ -144,8 +139,12 @@ def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
         bits = _shifted(bits, 16) * np.int32(first - 2**32)
         bits = _shifted(bits, 13) * np.int32(second - 2**32 if second >= 2**31 else second) + key
     last = tf.cast(bits, tf.uint32)
-    last = tf.bitwise.bitwise_xor(last, tf.bitwise.right_shift(last, np.uint32(16)))
-    return tf.cast(tf.bitwise.right_shift(last, np.uint32(8)), tf.float32) * 2.0**-24
+    return _uniform(tf.bitwise.bitwise_xor(last, tf.bitwise.right_shift(last, np.uint32(16))))
+
+
+def _uniform(words: tf.Tensor) -> tf.Tensor:
+    """Numbers in [0, 1) from the upper bits of `words` (uint32), as many as float32 holds."""
+    return tf.cast(tf.bitwise.right_shift(words, np.uint32(8)), tf.float32) * 2.0**-24
 
 
 def _shifted(bits: tf.Tensor, by: int) -> tf.Tensor:
