@@ -117,26 +117,23 @@ def offered(file: ModelFile | None) -> Iterator[None]:
 
 
 def _stated(file: ModelFile) -> Mapping[str, FitConfig]:
+    """What `ModelFile.run` returns, and its errors; nothing of a file with an error is left behind."""
+    hint = "it needs a config with @register, and a named one in CONFIGS (CONTRIBUTING.md, A model)"
     before = dict(CONFIGS)
     with offered(None), stating(file.sha256):  # `offered` removes again the configs that the file adds
         _execute(file)
         stated = {name: config for name, config in CONFIGS.items() if before.get(name) is not config}
-        return _checked(file, stated, before)
-
-
-def _checked(
-    file: ModelFile, stated: Mapping[str, FitConfig], before: Mapping[str, FitConfig]
-) -> Mapping[str, FitConfig]:
-    hint = "it needs a config with @register, and a named one in CONFIGS (CONTRIBUTING.md, A model)"
-    if not stated:
-        raise InputError(f"{file.place}: states no model; {hint}")
-    if taken := [name for name in stated if name in before and not before[name].model_file]:
-        raise InputError(f"{file.place}: a config called {taken[0]} is known already; give it another name")
-    kinds = {type(config): config.model for config in stated.values()}
-    if others := [model for kind, model in kinds.items() if kind.model_file != file.sha256]:
-        raise InputError(f"{file.place}: names a config of the model {others[0]}, which it does not state; {hint}")
-    if len(kinds) > 1:
-        raise InputError(f"{file.place}: states {len(kinds)} models, {' and '.join(kinds.values())}; give each a file")
+        kinds = {type(config): config.model for config in stated.values()}
+        if not stated:
+            raise InputError(f"{file.place}: states no model; {hint}")
+        if taken := [name for name in stated if name in before and not before[name].model_file]:
+            raise InputError(f"{file.place}: a config called {taken[0]} is known already; give it another name")
+        if others := [model for kind, model in kinds.items() if kind.model_file != file.sha256]:
+            raise InputError(f"{file.place}: names a config of the model {others[0]}, which it does not state; {hint}")
+        if len(kinds) > 1:
+            raise InputError(
+                f"{file.place}: states {len(kinds)} models, {' and '.join(kinds.values())}; give each a file"
+            )
     return stated
 
 
