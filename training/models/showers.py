@@ -70,13 +70,13 @@ class ShowerModel(Model):
 
         `phi_rad` and `particle` (int32) are arguments after the seed, if the training's showers differ by them.
         """
-        label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
+        label, names = tf.TensorSpec([None], tf.float32), _names(valid)
 
-        @tf.function(input_signature=[label, label, tf.TensorSpec([], tf.int32), *_specs(names)], autograph=False)
+        @tf.function(input_signature=[label, label, tf.TensorSpec([], tf.int32), *_specs(names[2:])], autograph=False)
         def generate(
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, seed: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            labels = _labels(energy_gev, theta_rad, names, others)
+            labels = dict(zip(names, (energy_gev, theta_rad, *others), strict=True))
             checks = [_require_inside(name, values, valid[name]) for name, values in labels.items()]
             with tf.control_dependencies(checks):  # without them the networks run beside the checks, and may fail first
                 labels = tf.nest.map_structure(tf.identity, labels)
@@ -89,7 +89,7 @@ class ShowerModel(Model):
         """Showers in GeV from labels and noise. A shower with a label outside the valid range, or with noise that is
         not from 0 to 1, is NaN: ONNX has no errors.
         """
-        label, names = tf.TensorSpec([None], tf.float32), _varying(valid)
+        label, names = tf.TensorSpec([None], tf.float32), _names(valid)
         given_noise = tf.TensorSpec([None, self.noise_numbers], tf.float32)
 
         def clipped(name: str, values: tf.Tensor) -> tf.Tensor:
@@ -100,11 +100,11 @@ class ShowerModel(Model):
             known = tf.where(tf.math.is_nan(values), np.float32(valid[name][0]), values)
             return tf.clip_by_value(known, *allowed(name, valid[name]))
 
-        @tf.function(input_signature=[label, label, given_noise, *_specs(names)], autograph=False)
+        @tf.function(input_signature=[label, label, given_noise, *_specs(names[2:])], autograph=False)
         def generate(
             energy_gev: tf.Tensor, theta_rad: tf.Tensor, noise: tf.Tensor, *others: tf.Tensor
         ) -> dict[str, tf.Tensor]:
-            labels = _labels(energy_gev, theta_rad, names, others)
+            labels = dict(zip(names, (energy_gev, theta_rad, *others), strict=True))
             inside = tf.reduce_all((noise >= 0) & (noise <= 1), 1)
             for name, values in labels.items():
                 inside &= within(name, values, valid[name])
@@ -116,14 +116,10 @@ class ShowerModel(Model):
         return generate
 
 
-def _labels(energy_gev: tf.Tensor, theta_rad: tf.Tensor, names: Sequence[str], others: Sequence[tf.Tensor]) -> Any:
-    return {"energy_gev": energy_gev, "theta_rad": theta_rad, **dict(zip(names, others, strict=True))}
-
-
-def _varying(valid: ValidRange) -> tuple[str, ...]:
-    """Names of the labels other than energy and theta that a model takes."""
+def _names(valid: ValidRange) -> tuple[str, ...]:
+    """Names of the labels that a model takes."""
     labels = LabelRange.from_json(valid)
-    return labels.names if labels.vary else ()
+    return ("energy_gev", "theta_rad", *(labels.names if labels.vary else ()))
 
 
 def _specs(names: Sequence[str]) -> list[tf.TensorSpec]:
