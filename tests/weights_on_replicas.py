@@ -21,47 +21,34 @@ from preprocessing.dataset import read_manifest
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.models.base import Batch, Losses
-from training.models.randomness import Draws
 
 
-class Frozen(Tiny):
-    """A model that contains a frozen teacher: a matrix, and batch normalisation, which do not change."""
+class Mixed(Tiny):
+    """A frozen teacher, which does not change; a matrix that is normalised at every forward pass; and two heads.
+
+    Each phase trains one head, and leaves the other without gradient. The optimizer has momentum, and a weight decay.
+    """
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.phases = tuple(
+            replace(phase, losses=lambda view, _, head=head: self._of_head(head, view))
+            for head, phase in enumerate(self.phases)
+        )
 
     def answer(self, cells: Any) -> Any:
         inputs = keras.Input(cells.shape[1:])
         features = keras.layers.Dense(8, activation="tanh")(inputs)
         teacher = keras.Model(inputs, keras.layers.BatchNormalization()(features))
         teacher.trainable = False
-        return keras.layers.Dense(1)(teacher(cells))
-
-
-class Spectral(Tiny):
-    """A model that normalises its matrix, and changes a row of numbers, at every forward pass."""
-
-    def answer(self, cells: Any) -> Any:
-        return keras.layers.Dense(1)(
-            keras.layers.SpectralNormalization(keras.layers.Dense(8, activation="tanh"))(cells)
-        )
-
-
-class Unreached(Tiny):
-    """A model of two heads; each phase trains one of them. The optimizer has momentum, and a weight decay."""
-
-    def answer(self, cells: Any) -> Any:
-        flow = keras.layers.Dense(8, activation="tanh")(cells)
+        normalised = keras.layers.SpectralNormalization(keras.layers.Dense(8, activation="tanh"))
+        flow = normalised(teacher(cells))
         return [keras.layers.Dense(1)(flow), keras.layers.Dense(1)(flow)]
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.phases = tuple(
-            replace(phase, losses=lambda view, draws, head=head: self._of_head(head, view, draws))
-            for head, phase in enumerate(self.phases)
-        )
 
     def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
         return keras.optimizers.SGD(learning_rate, momentum=0.9, weight_decay=0.01)
 
-    def _of_head(self, head: int, view: Batch, draws: Draws) -> Losses:
+    def _of_head(self, head: int, view: Batch) -> Losses:
         error = self.networks["generator"](view["cells"], training=True)[head][:, 0] - view["energy_gev"] / 100.0
         return {"square": ops.square(error), "noise": ops.zeros_like(error)}
 
@@ -80,7 +67,7 @@ class Overflowing(Tiny):
         return keras.optimizers.SGD(learning_rate, momentum=0.9)
 
 
-MODELS = (Overflowing, Frozen, Spectral, Unreached, Normalised)
+MODELS = (Overflowing, Mixed, Normalised)
 
 
 def main(dataset: Path, output: Path) -> None:
@@ -104,8 +91,8 @@ def main(dataset: Path, output: Path) -> None:
             of_replicas = engine.strategy.experimental_local_results
             found[f"{model.__name__}/{name}/cells"] = np.stack(of_replicas(given))
             for number, weight in enumerate(weights):
-                found[f"{model.__name__}/before/{number}"] = before[number]
-                found[f"{model.__name__}/{name}/{number}"] = np.stack(of_replicas(weight.value))
+                found[f"{model.__name__}/before/{number:02}"] = before[number]
+                found[f"{model.__name__}/{name}/{number:02}"] = np.stack(of_replicas(weight.value))
     np.savez(output, **found)
 
 
