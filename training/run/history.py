@@ -119,15 +119,11 @@ class ProgressBar:
         """Show the engine's present step, and `losses`, those of its last step."""
         if time.monotonic() - self._shown > 1.0:  # showing losses at every step would cost small models time
             self._shown = time.monotonic()
-            self._bar.set_postfix_str(_summary(self._engine.table(losses)), refresh=False)
+            *_, last = self._engine.table(losses).values()
+            self._bar.set_postfix_str(" ".join(f"{name} {value:.3g}" for name, value in last.items()), refresh=False)
         step = self._engine.step
         self._bar.update((step - self._done) * self._engine.global_batch)
         self._done = step
 
     def close(self) -> None:
         self._bar.close()
-
-
-def _summary(table: LossTable) -> str:
-    last = list(table.values())[-1]
-    return " ".join(f"{name} {value:.3g}" for name, value in last.items())
