@@ -50,30 +50,24 @@ class Networks2D:
             furthest = max(furthest, cell - low, high - cell)
         return furthest + margin
 
-    def fitting(self, shape: Sequence[int]) -> Networks2D:
-        """The networks for images of `shape`, with as many of the levels as halve both sides evenly."""
-        levels = min(len(self.down), *(_halvings(side) for side in shape))
-        return replace(self, down=self.down[:levels], dropout=max(min(self.dropout, levels - 2), 0))
-
 
 PUBLISHED = Networks2D((64, 128, 256, 512, 512, 512, 512, 512), 3, patch=(64, 128, 256), patch_last=512)
 SMALL = Networks2D((32, 64, 96), 0, patch=(32, 64), patch_last=64, full=16)
-
 
 _TABLES = {"pix2pix": PUBLISHED, "pix2pix-small": SMALL}
 
 
 def table_of(model: str, shape: Sequence[int]) -> Networks2D:
-    """The networks of the `model` for frames of `shape` (x, y). InputError where its sides cannot be halved twice."""
-    table = _TABLES[model].fitting(shape)
-    if len(table.down) < _LEAST_LEVELS:
+    """The networks of the `model` for frames of `shape` (x, y), with as many levels as halve both sides evenly.
+
+    InputError where the sides cannot be halved twice.
+    """
+    table = _TABLES[model]
+    halvings = ((side & -side).bit_length() - 1 for side in shape)  # how often a side is divisible by 2
+    levels = min(len(table.down), *halvings)
+    if levels < _LEAST_LEVELS:
         raise InputError(
             f"the frames have {tuple(shape)} cells, {model} halves both sides at least {_LEAST_LEVELS} times; "
             f"give frames whose sides are multiples of {2**_LEAST_LEVELS}"
         )
-    return table
-
-
-def _halvings(side: int) -> int:
-    """How often a `side` is divisible by 2."""
-    return (side & -side).bit_length() - 1
+    return replace(table, down=table.down[:levels], dropout=max(min(table.dropout, levels - 2), 0))
