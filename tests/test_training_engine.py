@@ -15,7 +15,6 @@ from servers import said, together
 from showers import make_dataset, make_file
 from trainings import engine_of
 
-from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training.configs import named_config
@@ -131,27 +130,6 @@ def test_a_model_is_adapted_to_the_train_split_or_evenly_to_some_of_it(
         monkeypatch.setattr("training.engine.step._ADAPTED_AT_ONCE", 3)
         _engine(dataset)
         assert told.pop() == (whole["energy_gev"].numpy()[::every].tolist(), manifest)
-
-
-def test_a_network_without_a_phase_is_constant(dataset: Path) -> None:
-    """It has no optimizer and no average, and a checkpoint holds it."""
-
-    class WithConstants(Tiny):
-        def __init__(self, geometry: Geometry) -> None:
-            super().__init__(geometry)
-            cells = keras.Input((3,))
-            self.networks["constants"] = keras.Model(cells, keras.layers.Dense(2)(cells))
-
-    engine = _engine(dataset, WithConstants, average=0.9)
-    assert engine.optimizers.keys() == {"generator"}
-    before = engine.state()
-    engine.run(iter(engine.batches()), 2)
-    after = engine.state()
-    assert len([name for name in after if name.startswith("average/")]) == 4
-    for number in range(2):
-        name = f"network/constants/{number}"
-        np.testing.assert_array_equal(after[name], before[name])
-    assert (after["network/generator/0"] != before["network/generator/0"]).any()
 
 
 def test_float16_leaves_a_step_out_that_overflows_and_scales_the_loss_down(

@@ -17,15 +17,13 @@ from showers import (
     make_file,
     make_ring_showers,
     make_showers,
-    write_file,
 )
 from trainings import LAYERS, engine_of, evaluator_of
 
 from calopipe.errors import InputError
 from preprocessing.dataset import read_manifest
-from preprocessing.reading import decode_hits, ordered_batches
+from preprocessing.reading import ordered_batches
 from training.configs import named_config
-from training.models.classifier import ClassifierConfig
 from training.models.config import FitConfig
 from training.models.showers import ShowerJudge, selection_bins
 from training.models.source import ModelFile
@@ -93,33 +91,6 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
     assert found.losses["ecal"] == pytest.approx(ecal.mean(), rel=1e-4)
     weights = evaluator.model.weights
     assert found.losses["total"] == pytest.approx(sum(weights[name] * found.losses[name] for name in weights))
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        ClassifierConfig(model="low-level-classifier"),
-        pytest.param(named_config("fast"), marks=pytest.mark.slow),
-    ],
-    ids=lambda config: config.model,
-)
-def test_a_look_is_traced_once(tmp_path: Path, config: FitConfig) -> None:
-    """For batches of 32 and of 8 showers, whose lists of hits have 128 and 384 places."""
-    for name, events, least in (("a", 32, 0.3), ("b", 8, 0.0)):
-        showers = make_showers(events=events)
-        write_file(tmp_path / f"{name}.h5", showers, ECAL=np.where(showers.cells >= least, showers.cells, 0))
-    files = [str(tmp_path / f"{name}.h5") for name in "ab"]
-    make_dataset(tmp_path / "ds", *files, split_files=["validation=*"])
-    manifest = read_manifest(tmp_path / "ds")
-    batches = ordered_batches(tmp_path / "ds", manifest, "validation", batch=32, decode=decode_hits)
-    assert [batch["cell"].shape for batch in batches] == [(32, 128), (8, 384)]
-    evaluator = evaluator_of(config, tmp_path / "ds")
-    evaluator.model.adapt(
-        ordered_batches(tmp_path / "ds", manifest, "validation", batch=40, decode=evaluator.model.decode), manifest
-    )
-    for _ in range(2):
-        evaluator.evaluate()
-    assert evaluator._evaluate.experimental_get_tracing_count() == 1
 
 
 @pytest.mark.parametrize(

@@ -182,20 +182,6 @@ def test_a_phases_losses_against_numpy() -> None:
         np.testing.assert_allclose(losses[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_the_spread_of_the_answers_tells_a_dead_discriminator_from_an_undecided_one() -> None:
-    model, batch = _small_gan()
-    last = model.discriminator.get_layer("generation")
-    kernel = last.kernel.numpy()
-    for scale, constant in ((0.1, False), (0.0, True)):
-        last.kernel.assign(scale * kernel)
-        for phase in model.phases[:2]:
-            draws = Draws.of(3)
-            with draws.active():
-                found = phase.losses(model.view(batch, draws), draws)
-            assert float(np.mean(found["generation"])) == pytest.approx(np.log(2), abs=0.2)
-            assert (float(np.mean(found["spread"])) < 1e-6) == constant
-
-
 def test_labels_are_flipped_anew_at_every_step_for_five_percent() -> None:
     model, _ = _small_gan()
     view = {"energy_gev": tf.zeros(4000)}
