@@ -73,9 +73,6 @@ class Classifier(Model):
         self.phases = (Phase("fit", "classifier", self._losses, {"cross_entropy": 1.0, "epoch": 0.0}),)
         self._smoothing, self._shape = smoothing, geometry.shape
 
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        return keras.optimizers.Adam(learning_rate)
-
     def decode(self, records: Any, manifest: Manifest) -> Batch:
         found = decode(records, manifest)
         pion = tf.cast(found["energy_gev"] > _PION_FROM_GEV, tf.float32)

@@ -81,9 +81,6 @@ class Carried(FlowModel):
         shift.kernel.assign(kernel)
         self.phases: tuple[Phase, ...] = ()
 
-    def optimizer(self, network: str, learning_rate: Any, showers: int) -> keras.optimizers.Optimizer:
-        return keras.optimizers.SGD(learning_rate)  # which nothing trains
-
     def advance(self, velocity: Any, solid: Any, reynolds: Any) -> Any:
         return self.networks["shift"](velocity - np.float32(INFLOW)) + np.float32(INFLOW)
 

@@ -22,8 +22,13 @@ def steps(loop: Loop) -> None:
     with engine.strategy.scope():
         model = _FitModel(engine)
         model.compile(jit_compile=False)  # the engine says what is compiled
+
+    def after(_: int, logs: Mapping[str, Any]) -> None:
+        model.stop_training = loop.after(np.asarray(logs["losses"]), stop=False)
+
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=after)]
     if left := engine.last_step - engine.step:
-        model.fit(engine.batches(), steps_per_epoch=left, epochs=1, verbose=0, shuffle=False, callbacks=[_After(loop)])
+        model.fit(engine.batches(), steps_per_epoch=left, epochs=1, verbose=0, shuffle=False, callbacks=callbacks)
 
 
 class _FitModel(keras.Model):
@@ -36,13 +41,3 @@ class _FitModel(keras.Model):
 
     def train_step(self, data: Mapping[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         return {"losses": self._step(data, tf.constant(0.0))[:-1]}
-
-
-class _After(keras.callbacks.Callback):
-    def __init__(self, loop: Loop) -> None:
-        super().__init__()
-        self._loop = loop
-
-    def on_train_batch_end(self, batch: int, logs: Mapping[str, Any] | None = None) -> None:
-        assert logs is not None
-        self.model.stop_training = self._loop.after(np.asarray(logs["losses"]), stop=False)
