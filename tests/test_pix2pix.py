@@ -1,4 +1,4 @@
-"""pix2pix: its networks as published, their reach, and properties of flows."""
+"""pix2pix: its networks as published, their reach, tiles against the whole frame, and properties of flows."""
 
 from __future__ import annotations
 
@@ -70,6 +70,27 @@ def test_no_cell_sees_further_than_the_reach(table: Networks2D) -> None:
         where = np.argwhere(np.abs(network(changed).numpy() - before).max(-1)[0] > 0)
         furthest = max(furthest, np.abs(where - [x, middle]).max())
     assert furthest == table.reach
+
+
+@pytest.mark.parametrize("side", [(16, 16), (32, 8), (24, 40)])
+@pytest.mark.parametrize("table", [TINY, NORMALISED])
+def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> None:
+    """Also at the borders of the frame, and if the last tile is smaller. A halo that is too small would show."""
+    network, shape = _network(table), (96, 40)
+    image = np.random.default_rng(2).normal(size=(1, *shape, 4)).astype(np.float32)
+    whole = network(image).numpy()
+
+    def largest_difference(reach: int) -> float:
+        cut = tiles(shape, side, reach=reach, stride=table.stride)
+        assert len({image[0][tile.window].shape for tile in cut}) == 1
+        merged = np.full_like(whole, np.nan)
+        for tile in cut:
+            merged[0][tile.core] = network(image[0][tile.window][None]).numpy()[0][tile.inner]
+        return float(np.abs(merged - whole).max())
+
+    scale = np.abs(whole).max()
+    assert largest_difference(table.reach) < 1e-5 * scale
+    assert largest_difference(0) > 1e-2 * scale
 
 
 def test_a_curl_is_free_of_divergence() -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import zlib
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import tensorflow as tf
-from scipy.stats import chisquare
+from scipy.stats import chisquare, kstest
 
 from training.models.randomness import ShowerDraws, hashed_uniform
 
@@ -16,12 +17,15 @@ Numbers = npt.NDArray[np.float32]
 
 
 def _require_uniform(numbers: Numbers) -> None:
-    """Test numbers (R,) in [0, 1) by each byte of their bits; the upper one tells how they are distributed."""
+    """Test numbers (R,) in [0, 1) by mean and variance, by their distribution, and by each byte of their bits."""
     assert numbers.dtype == np.float32
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
     bits = np.asarray(numbers, np.float64) * 2**24
-    assert bits.min() >= 0
-    assert bits.max() < 2**24
     assert (bits == np.floor(bits)).all()
+    assert numbers.mean(dtype=np.float64) == pytest.approx(0.5, abs=4.5 / np.sqrt(12 * len(numbers)))
+    assert numbers.var(dtype=np.float64) == pytest.approx(1 / 12, abs=4.5 / np.sqrt(180 * len(numbers)))
+    assert kstest(numbers[:50_000], "uniform").pvalue > 1e-3
     for shift in (16, 8, 0):
         counts = np.bincount((bits.astype(np.int64) >> shift) & 255, minlength=256)
         assert chisquare(counts).pvalue > 1e-3, shift
@@ -66,6 +70,11 @@ def test_numbers_of_showers_are_uniform_and_of_each_shower_purpose_and_seed_alon
         _require_independent(whole.ravel(), others.numpy().ravel())
 
 
+def _hashed(keys: npt.NDArray[np.int64], counters: npt.ArrayLike, numbers: int) -> Numbers:
+    several = np.asarray(counters)[..., None] * numbers + np.arange(numbers)
+    return hashed_uniform(tf.constant(keys, tf.int32), tf.constant(several, tf.int32)).numpy()
+
+
 def test_a_hash_in_numpys_words_of_32_bits() -> None:
     """Also for keys and counters whose products overflow, in graphs, and by XLA."""
     rng = np.random.default_rng(1)
@@ -83,20 +92,29 @@ def test_a_hash_in_numpys_words_of_32_bits() -> None:
         np.testing.assert_array_equal(found * 2.0**24, word >> np.uint32(8))
 
 
-def _hashed(key: list[int], counters: npt.NDArray[np.int64]) -> Numbers:
-    """Four numbers of each counter under one key, (R, 4)."""
-    several = counters[:, None] * 4 + np.arange(4)
-    keys = np.tile(key, (len(counters), 1))
-    return hashed_uniform(tf.constant(keys, tf.int32), tf.constant(several, tf.int32)).numpy()
-
-
 @pytest.mark.parametrize("key", [[9_283_131, 1_020_847], [0, 0]])
-def test_hashes_are_uniform_and_independent_of_those_of_neighbours(key: list[int]) -> None:
-    """For all cells of the sample's calorimeter: in the next columns, counters, rows, layers and keys."""
-    cells = np.arange(51 * 51 * 25)
-    found = _hashed(key, cells)
+def test_hashes_of_a_shower_are_uniform_and_independent(key: list[int]) -> None:
+    """For all cells of the sample's calorimeter, under one key, along columns, counters, rows and layers."""
+    cells = 51 * 51 * 25
+    found = _hashed(np.tile(key, (cells, 1)), np.arange(cells), 4)
     _require_uniform(found.ravel())
-    for apart in (1, 2, 3, 4, 8, 4 * 51, 4 * 51 * 51):
-        _require_independent(found.ravel()[:-apart], found.ravel()[apart:])
-    for other in ([key[0] + 1, key[1]], [key[0], key[1] + 1], [key[1] + 1, key[0]]):
-        _require_independent(found.ravel(), _hashed(other, cells).ravel())
+    for one, other in itertools.combinations(range(4), 2):
+        _require_independent(found[:, one], found[:, other])
+    for apart in (1, 2, 51, 51 * 51):
+        for column in range(4):
+            _require_independent(found[:-apart, column], found[apart:, column])
+    _require_independent(found[:-1, 3], found[1:, 0])
+
+
+def test_hashes_of_neighbouring_keys_are_independent() -> None:
+    """For random keys and the same counters; and for the key 0 and its neighbours."""
+    rng = np.random.default_rng(3)
+    keys, counters = rng.integers(0, 2**23, (100_000, 2)), rng.integers(0, 65_025, 100_000)
+    zero, alike = np.zeros((65_025, 2), np.int64), np.arange(65_025)
+    ours, first = _hashed(keys, counters, 2), _hashed(zero, alike, 1)[:, 0]
+    _require_uniform(ours.ravel())
+    for others in (np.add(keys, [1, 0]), np.add(keys, [0, 1]), keys[:, ::-1]):
+        for column, theirs in enumerate(_hashed(others, counters, 2).T):
+            _require_independent(ours[:, column], theirs)
+    for step in ([1, 0], [0, 1]):
+        _require_independent(first, _hashed(np.add(zero, step), alike, 1)[:, 0])
