@@ -113,12 +113,14 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        try:
-            with _store_errors(self):
+        with _store_errors(self):
+            try:
                 _blob(self).delete(retry=_retry(), if_generation_match=generation)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            except api_errors.NotFound:
+                if not missing_ok:
+                    raise
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
@@ -136,9 +138,15 @@ class GcsPath:
         draws a boundary for each upload of known size, and a pause for each request that it may repeat.
         """
         with _store_errors(self, missing_ok=True):
-            blob, content = _blob(self), text.encode()
+            blob = _blob(self)
+            content = text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
-            blob.upload_from_file(io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how)
+            try:
+                blob.upload_from_file(
+                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
+                )
+            except api_errors.PreconditionFailed:
+                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
             return int(blob.generation)
 
 
@@ -251,8 +259,6 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
         if missing_ok:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
-    except api_errors.PreconditionFailed:
-        raise FileExistsError(errno.EEXIST, "another generation is there", str(path)) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(
             f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"

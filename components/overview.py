@@ -129,7 +129,8 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     """
     from validation.report.page import html, render
 
-    picture, card = b"", folder.model_in(output / "model")
+    card = folder.model_in(output / "model")
+    picture = b""
     if (output / OVERVIEW_FILE).is_file():
         with (output / OVERVIEW_FILE).open("rb") as stream:
             picture = stream.read()

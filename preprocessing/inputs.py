@@ -50,7 +50,7 @@ class Inputs:
 def looked_at(
     path: Location, known: Mapping[str, InputFile], look: Callable[[Location, tuple[int, int]], InputFile]
 ) -> InputFile | BadFile:
-    """The file `path`: the `known` one of its absolute path if the stamp is the same, else what `look` makes of both.
+    """The file `path`: the `known` one of its absolute path if the stamp is the same, else `look(path, stamp)`.
 
     InputError: the file is missing, or it changes meanwhile.
     """

@@ -97,6 +97,8 @@ def test_an_overlay_may_put_all_into_another_namespace(tmp_path: Path) -> None:
 def test_the_overlay_of_gke_is_kubeflow_pipelines_and_the_base(tmp_path: Path) -> None:
     """A namespace, which is applied first, stands for Kubeflow Pipelines, whose manifests are on GitHub."""
     deploy = shutil.copytree(_DEPLOY, tmp_path / "deploy")
+    resources = yaml.safe_load((deploy / "pipelines/kustomization.yaml").read_text())["resources"]
+    assert [address.partition("?ref=")[2] for address in resources] == ["2.17.0"] * 2
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
     (deploy / "pipelines/it.yaml").write_text(yaml.safe_dump(namespace))
     (deploy / "pipelines/kustomization.yaml").write_text("resources: [it.yaml]\n")

@@ -251,3 +251,10 @@ def test_a_ring_is_of_the_core_however_little_the_candidate_has_there() -> None:
     assert found[ENERGY].measurement.labels == sound[ENERGY].measurement.labels
     cells = found[CELLS].measurement
     assert [each.value for each in cells.estimates] == pytest.approx([1.0] * len(cells.estimates))
+
+
+def test_few_showers_have_no_interval() -> None:
+    mine = table(200, seed=1)
+    few, enough = (criteria_of(mine[:events], mine[events:], grade="precision")[ENERGY] for events in (99, 100))
+    assert (few.interval, few.verdict) == (None, "inconclusive")
+    assert enough.interval is not None

@@ -23,6 +23,7 @@ from validation.statistics.resampling import (
     correlations,
     difference_of_means,
     ratio_of_means,
+    separation,
     separation_power,
     with_products,
 )
@@ -30,6 +31,7 @@ from validation.statistics.resampling import (
 
 def test_an_empty_histogram_has_no_separation() -> None:
     """`test_challenge.py` compares the separation power of other histograms with the challenge's own."""
+    assert np.isnan(separation(np.zeros(2), np.ones(2)))
     assert separation_power(Pair({"h": np.zeros(2)}, {"h": np.ones(2)}), "h") == 0
 
 

@@ -43,8 +43,6 @@ def discover(
     files_then = remembered["files"] if remembered["geometry"] == geometry else {}
     known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
     opened: list[ShowerFile] = []
-    # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
-    reader = ThreadPoolExecutor(1)
 
     def look(path: Location, stamp: tuple[int, int]) -> InputFile:
         from calopipe.showers.files import open_showers  # noqa: PLC0415  loads HDF5, not needed if no file is new
@@ -56,7 +54,8 @@ def discover(
         header = {field.name: getattr(file, field.name) for field in fields(Header)}
         return InputFile(**header, stamp=stamp, look=reader.submit(look_at, file).result())
 
-    with reader:
+    # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
+    with ThreadPoolExecutor(1) as reader:
         inputs = storage.at_once(lambda path: looked_at(path, known, look), paths)
     if opened:
         from calopipe.showers.files import warn_of_assumptions  # noqa: PLC0415

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -14,9 +14,11 @@ from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
 from calopipe.options import CommandParser, given
 from calopipe.showers.selection import Reading, Selection, add_selection
-from training.asked.conditions import Conditions, LabelsAlone, conditions_of
 from training.configs import STRATEGIES
 from training.folder import Card, model_folder, read_card
+
+if TYPE_CHECKING:
+    from training.asked.conditions import Conditions, LabelsAlone
 
 _OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options for reading the files
 
@@ -110,6 +112,8 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
 
 def _conditions(options: argparse.Namespace, card: Card, selection: Selection) -> Conditions | LabelsAlone:
     """The showers that are asked for: those of files, or some that all have the same labels."""
+    from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  loads HDF5
+
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
     asked = any(value is not None for value in (*one.values(), options.showers))
     if asked == bool(options.like):

@@ -148,12 +148,11 @@ class Guards:
 
     def check(self, table: LossTable, *, step: int, last_good: Callable[[], str]) -> None:
         """Raise InputError, which names the checkpoint `last_good`, if the training has failed at `step`."""
-        losses = [(phase, name, value) for phase, row in table.items() for name, value in row.items()]
-        if bad := [(phase, name) for phase, name, value in losses if not math.isfinite(value)]:
-            names = ", ".join(f"{phase} {name}" for phase, name in bad if name != "total")
+        losses = [(f"{phase} {name}", value) for phase, row in table.items() for name, value in row.items()]
+        if bad := [name for name, value in losses if not (math.isfinite(value) or name.endswith(" total"))]:
             raise InputError(
-                f"a loss is not a finite number at step {step} ({names}); lower --learning-rate, or give a warm-up; "
-                f"last good checkpoint: {last_good()}"
+                f"a loss is not a finite number at step {step} ({', '.join(bad)}); lower --learning-rate, or give a "
+                f"warm-up; last good checkpoint: {last_good()}"
             )
         for guard, figures in zip(self._guards, self._figures, strict=True):
             if not guard.failing(table):

@@ -126,7 +126,10 @@ class Resampled:
         return float(self.floors(ratio_of_sums(name, [group]), 1.0, candidate=self.events[0])[0])
 
     def half_to_sample(self, candidate: int | None = None) -> float:
-        """The factor from the spread of a mean between halves of the reference to that between sets of this size."""
+        """The factor from the spread of a mean between halves of the reference to that between sets of this size.
+
+        With `candidate`, the second set has that number of events.
+        """
         reference = self.events[0]
         return math.sqrt((1 / reference + 1 / (candidate or self.events[1])) / (4 / reference))
 

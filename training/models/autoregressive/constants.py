@@ -202,7 +202,8 @@ class Adaptation:
         """Mean and width of the contexts over all layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
         some = (tf.constant(values[showers]), tf.constant(present[showers]), labels[showers])
-        planned, none = context.plan(*some, self._store).flat(), tf.zeros([1, len(SUMS)])
+        planned = context.plan(*some, self._store).flat()
+        none = tf.zeros([1, len(SUMS)])
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):
             of_colours = tf.constant(sums[showers]), tf.constant(promised[showers])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -54,6 +54,16 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
+class Layers(NamedTuple):
+    """The layers of N showers: which are `present`, 1 or 0, (N, layers); their `share` of the visible energy, (N,
+    layers); and what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
+    """
+
+    present: Tensor
+    share: Tensor
+    ahead: Tensor
+
+
 class _Chain(keras.layers.Layer):
     """One small network for the totals of all `layers` but the last.
 
@@ -78,17 +88,12 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, layers: tuple[Tensor, Tensor, Tensor], labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps).
-
-        Of all `layers`: which are present, 1 or 0, (N, layers); their share of the visible energy, (N, layers); and
-        what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
-        """
-        present, share, to_come = layers
-        shares = (tf.math.log(share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
-        to_come = tf.reshape(to_come, [-1, _AHEAD * to_come.shape[1]])
+    def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
+        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps)."""
+        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
+        to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
         values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
-        known = [values, present - 1, shares, to_come, labels, one]
+        known = [values, layers.present - 1, shares, to_come, labels, one]
         given = tf.matmul(tf.concat(known, 1), tf.gather(self._given, chosen))
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
@@ -165,7 +170,7 @@ class TotalsDensity(keras.Model):
         energy that each layer holds follows from v.
         """
         outputs = [
-            self.of_layers(normal, (present, share, ahead(present)), labels, tf.range(self.first)),
+            self.of_layers(normal, Layers(present, share, ahead(present)), labels, tf.range(self.first)),
             self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals)),
         ]
         mixtures = mixture_of(tf.concat(outputs, 0))
