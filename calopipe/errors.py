@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,4 +86,9 @@ def run_command(command: Callable[[], None]) -> None:
     """Run the body of a command: errors as in `one_line_errors`, warnings one a line on standard error."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s", stream=sys.stderr)
     with one_line_errors():
-        command()
+        try:
+            command()
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader of the output has ended, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python reports it at its end
+            raise SystemExit(128 + signal.SIGPIPE) from None

@@ -47,8 +47,15 @@ def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
 
 
 def writer(output: Path | GcsPath) -> str:
-    """The process that runs in `output` now; empty if there is none, or if the file system has no locks."""
-    path = output / _FILE
+    """The process that runs in `output` now; empty if there is none, or if the file system has no locks.
+
+    It is the run, or a step on this machine that goes on although its run was killed.
+    """
+    steps = sorted((output / _FILE).parent.glob(".*.lock")) if isinstance(output, Path) else []
+    return next(filter(None, map(_writer, [output / _FILE, *steps])), "")
+
+
+def _writer(path: Path | GcsPath) -> str:
     with suppress(FileNotFoundError):
         if not isinstance(path, Path):
             written, holder = path.stat().st_mtime, _holder(path.read_text())

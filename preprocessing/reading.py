@@ -28,13 +28,15 @@ _HITS_ROUNDED = 128  # the length of lists of hits is rounded up to a multiple o
 
 def steps_per_epoch(manifest: Manifest, split: str, batch: int) -> int:
     """Whole batches in one pass over `split`. An epoch leaves out the events that do not fill a batch."""
-    steps = manifest.count(split) // batch
-    if steps == 0:
+    events, items = manifest.count(split), manifest.geometry.items
+    if events == 0:
+        raise InputError(f"the {split} split holds no {items}; preprocess more input, or give another --split-file")
+    if events < batch:
         raise InputError(
-            f"the {split} split holds {manifest.count(split)} {manifest.geometry.items}, too few for one batch of "
-            f"{batch}; give a smaller --batch or more input"
+            f"the {split} split holds {events} {items}, too few for one batch of {batch}; give a smaller --batch or "
+            "more input"
         )
-    return steps
+    return events // batch
 
 
 def shuffled_together(manifest: Manifest, batch: int) -> int:

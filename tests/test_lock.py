@@ -115,6 +115,8 @@ def test_a_run_on_disk_is_known_while_it_runs_and_leaves_no_lock(tmp_path: Path)
             with pytest.raises(InputError, match=f"another run writes there, {here};"), alone(tmp_path, file):
                 pytest.fail("both run")
         assert writer(tmp_path) == here
+    with alone(tmp_path, "logs/.train.lock"):  # of a step whose run was killed
+        assert writer(tmp_path) == here
     assert writer(tmp_path) == ""
     assert list((tmp_path / "logs").iterdir()) == []
     (tmp_path / "logs/.lock").write_text("process 7 of another-host, which was killed\n")

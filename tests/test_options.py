@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -149,3 +151,17 @@ def test_the_line_goes_to_the_termination_log_if_there_is_one(
         with pytest.raises(type(defect), match="a defect"), one_line_errors():
             raise defect
     assert log.read_text() == "no showers"
+
+
+def test_a_command_whose_reader_has_ended_says_nothing() -> None:
+    """As in `status RUN | head -1`. Little is written at the end of the command, much at once."""
+    for letters in (10, 10**6):
+        program = f"from calopipe.errors import run_command; run_command(lambda: print('x' * {letters}))"
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        ) as command:
+            assert command.stdout is not None
+            assert command.stderr is not None
+            command.stdout.close()
+            assert command.stderr.read() == b""
+        assert command.returncode == 141

@@ -30,7 +30,7 @@ from verdicts import anything_meets, write_verdict
 
 from calopipe.errors import InputError, run_command
 from calopipe.events.contents import MEMORY
-from calopipe.lock import alone
+from calopipe.lock import alone, writer
 from calopipe.progress import VIEWED
 from calopipe.showers.selection import Reading
 from calopipe.storage import sha256_of_file
@@ -369,9 +369,11 @@ _DEAF = (int(signal.SIGINT), int(signal.SIGHUP))
 
 
 @pytest.mark.parametrize(
-    ("deaf", "interrupts"), [((), 1), (_DEAF, 1), (_DEAF, 2)], ids=["hears", "deaf", "deaf and interrupted twice"]
+    ("deaf", "interrupts"),
+    [((), 1), (_DEAF, 1), (_DEAF, 2), ((), 0)],
+    ids=["hears", "deaf", "deaf and interrupted twice", "terminated"],
 )
-def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which_leaves_one_line(
+def test_a_second_run_in_one_output_is_refused_until_a_signal_ends_the_first_which_leaves_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, deaf: tuple[int, ...], interrupts: int
 ) -> None:
     make_file(tmp_path / "a.h5", events=120)
@@ -394,8 +396,11 @@ def test_a_second_run_in_one_output_is_refused_until_ctrl_c_ends_the_first_which
         for _ in range(interrupts):
             os.write(terminal, b"\x03")
             time.sleep(1)
+        if not interrupts:
+            process.terminate()  # the run alone: its step hears nothing
         written += drawn(terminal)
     assert process.returncode == 130
+    assert writer(where) == ""
     *_, stopped, told, end = screen(written)
     assert re.fullmatch(r"preprocess +\d+\.\d s  not finished", stopped)
     assert (told, end) == ("interrupted; finished work is kept", "")

@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 from showers import SMALL_GEOMETRY, make_dataset, make_file, make_showers, upright
 
+from calopipe.errors import InputError
 from calopipe.showers.cells import Showers
 from calopipe.showers.hits import Hits
 from preprocessing import records
@@ -73,6 +74,12 @@ def test_an_epoch_gives_every_shower_once_in_an_order_of_its_own(
         seen = [energy for batch in epoch for energy in batch]
         assert len(set(seen)) == len(seen) == 10 * steps
         assert set(seen) <= set(every_train)
+
+
+def test_a_split_without_showers_is_told_of(manifest: Manifest) -> None:
+    others = tuple(shard for shard in manifest.shards if shard.split != "train")
+    with pytest.raises(InputError, match="the train split holds no showers; preprocess more input"):
+        steps_per_epoch(replace(manifest, shards=others), "train", 1)
 
 
 def test_a_replica_gets_other_showers_in_every_epoch(manifest: Manifest, split: TrainingSplit) -> None:

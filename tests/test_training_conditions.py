@@ -197,6 +197,9 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
     other = _labels_file(tmp_path / "c.h5", energy=[10], theta=[2.0], phi=[0.0])
     with pytest.raises(InputError, match="a file beside it has other labels"):
         conditions_of([*files, other], Selection(), card)
+    none = _labels_file(tmp_path / "none.h5", energy=[], theta=[])
+    with pytest.raises(InputError, match=r"none\.h5: holds no showers"):
+        conditions_of([none], Selection(), card)
 
 
 def test_events_of_several_files_keep_their_labels_together(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -58,6 +59,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
     with (
+        _ended_by_sigterm(),
         alone(output),
         mirrored(output) as here,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
@@ -84,6 +86,16 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                 f"{view.tail}error: step {failed} failed; its last lines are above, all are in {told(str(log))}"
             )
     _show(parameters, output)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as Ctrl-C does, with its running step."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _end_steps() -> None:

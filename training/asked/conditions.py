@@ -154,5 +154,7 @@ def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
         datasets = read_labels_alone({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
     if datasets is None:
         return None
+    if len(datasets["energy"]) == 0:
+        raise InputError(f"{path}: holds no showers; leave it out of --like")
     names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
     return {name: datasets[dataset] for name, dataset in names.items() if dataset in datasets}
