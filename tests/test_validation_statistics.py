@@ -190,3 +190,17 @@ def test_intervals_hold_the_truth_as_often_as_they_say(pairing: tuple[int, float
     # All but separation powers, whose intervals are wide, together: chance leaves them nearer to 95 %.
     known = [count for quantity, count in zip(asked, holds, strict=True) if not quantity.name.startswith("S ")]
     assert 0.92 < np.mean(known) / TRIALS < 0.975
+
+
+@pytest.mark.parametrize("excess", [8, 15, 60])
+def test_the_upper_end_of_a_separation_power_holds_a_truth_that_is_not_null(excess: float) -> None:
+    """S of 16 bins and n events a side is a non-central chi-squared number over 2n: 2.5 % of ends must be too low."""
+    unit = 1 / 2_000
+    found = unit * (np.random.default_rng(12).noncentral_chisquare(15, excess, 1_500) - 15)
+    null, growth = (15 * unit, math.sqrt(30) * unit), 4 * unit
+    ends = [
+        Estimate(value, math.sqrt(null[1] ** 2 + growth * max(value, 0)), 1_000, null, growth=growth).interval(0.95)
+        for value in found
+    ]
+    below = np.mean([end is not None and end[1] < excess * unit for end in ends])
+    assert 0.005 < below < 0.045
