@@ -39,7 +39,7 @@ from preprocessing.showers.manifest import Settings
 from training.configs import named_config
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.generator import Generator
+from training.generation.generator import Generator
 from training.models import precision
 from training.models.gan import convolutions
 

@@ -35,13 +35,13 @@ from calopipe.showers.writer import shower_writer
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
-from training.asked.conditions import Conditions
 from training.configs import DEFAULT, named_config
 from training.export import export
 from training.fit import fit
 from training.folder import read_card
-from training.generation import generate
-from training.generator import Generator
+from training.generation.conditions import Conditions
+from training.generation.generate import generate
+from training.generation.generator import Generator
 
 _GEANT4 = 1.9  # showers a second on one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)

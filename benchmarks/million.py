@@ -162,7 +162,7 @@ def _peak_mib(process: int | str = "self") -> float:
 
 def chosen(paths: list[Path], dataset: Path) -> dict[str, Any]:
     """The seconds of the work that a generation does before it begins."""
-    from training.asked.conditions import Conditions  # noqa: PLC0415
+    from training.generation.conditions import Conditions  # noqa: PLC0415
 
     clock, found = Clock(), {}
     conditions = Conditions(paths, Selection(split="test", memory=dataset))

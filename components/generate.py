@@ -45,10 +45,10 @@ def generate(
         from calopipe.events.tolerance import SKIP
         from calopipe.showers.selection import Reading
         from calopipe.storage import location, sha256_of_file
-        from training.asked.conditions import Conditions
         from training.challenge.timing import time_generation
-        from training.generation import EXTRAPOLATE, generate
-        from training.parts import Share
+        from training.generation.conditions import Conditions
+        from training.generation.generate import EXTRAPOLATE, generate
+        from training.generation.part_files import Share
 
         require_models(run, model_file, model=fingerprint, incumbent=incumbent)
         conditions = Conditions([location(file) for file in files], Reading(**reading).selection("test"))

@@ -24,7 +24,7 @@ import numpy as np
 from trainings import untraced
 
 import training.fit
-import training.generation
+import training.generation.generate
 import validation.compare  # noqa: F401
 from calopipe import lock
 from components.generate import generate
@@ -88,7 +88,7 @@ class Attempt:
                 lock._RENEWED_S, lock._LEASED_S = 0.2, 1.0  # in place of half a minute after each kill
                 # a checkpoint for each step, and a part for each ten showers
                 training.run.loop.Loop._due = lambda *_: True
-                training.parts._PART_SHOWERS = 10
+                training.generation.part_files._PART_SHOWERS = 10
                 with untraced():
                     run(file, output, grade, there.send)
                 there.recv()

@@ -20,7 +20,7 @@ from calopipe.showers.cells import FloatArray
 from training import folder
 from training.export import export
 from training.fit import fit
-from training.generator import Generator
+from training.generation.generator import Generator
 from training.models.randomness import GivenNoise
 from training.models.showers import allowed
 

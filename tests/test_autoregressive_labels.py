@@ -19,12 +19,12 @@ from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Showers
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
-from training.asked.conditions import Conditions
 from training.export import export
 from training.fit import fit
 from training.folder import read_card
-from training.generation import EXTRAPOLATE, generate
-from training.generator import Generator
+from training.generation.conditions import Conditions
+from training.generation.generate import EXTRAPOLATE, generate
+from training.generation.generator import Generator
 from training.models.base import build
 
 

@@ -28,7 +28,7 @@ from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.export import arrays_file, export
 from training.fit import fit
-from training.generator import Generator
+from training.generation.generator import Generator
 from training.models.randomness import GivenNoise
 from training.models.showers import allowed
 

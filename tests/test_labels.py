@@ -21,10 +21,10 @@ from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_hits
-from training.asked.conditions import LabelsAlone
 from training.configs import named_config
 from training.fit import fit
-from training.generator import Generator
+from training.generation.conditions import LabelsAlone
+from training.generation.generator import Generator
 
 KINDS = np.array([11, -211, 1000822080], np.int32)
 

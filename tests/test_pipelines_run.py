@@ -275,7 +275,7 @@ def _given(output: Path) -> dict[str, Any]:
 
 def test_shares_joined_are_what_one_pod_makes(output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The step generate in four shares of 60 showers; each task works on the files of the tasks before."""
-    monkeypatch.setattr("training.parts._PART_SHOWERS", 60)
+    monkeypatch.setattr("training.generation.part_files._PART_SHOWERS", 60)
     for name in ("one", "shared"):
         shutil.copytree(output / "model", tmp_path / name / "model")
     given = _given(output) | {"per_event": 8, "challenge": False}

@@ -31,10 +31,10 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder
-from training.asked.conditions import Conditions
 from training.folder import read_card
-from training.generation import generate
-from training.generator import Generator
+from training.generation.conditions import Conditions
+from training.generation.generate import generate
+from training.generation.generator import Generator
 from training.loading import load
 from training.models.randomness import ShowerDraws
 

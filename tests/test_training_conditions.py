@@ -22,8 +22,8 @@ from calopipe.showers.selection import Selection
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
-from training.asked.conditions import Conditions, LabelsAlone, conditions_of
-from training.generation import EXTRAPOLATE, generate
+from training.generation.conditions import Conditions, LabelsAlone, conditions_of
+from training.generation.generate import EXTRAPOLATE, generate
 
 
 @pytest.fixture

@@ -32,12 +32,12 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import folder
-from training import parts as parts_of_files
-from training.asked.conditions import Conditions, Layout
 from training.challenge import timing
-from training.generation import EXTRAPOLATE, _attributes, _request, generate
-from training.generator import Generator
-from training.parts import Parts, Share
+from training.generation import part_files
+from training.generation.conditions import Conditions, Layout
+from training.generation.generate import EXTRAPOLATE, _attributes, _request, generate
+from training.generation.generator import Generator
+from training.generation.part_files import Parts, Share
 from validation.compare import validate
 
 
@@ -98,7 +98,7 @@ def test_a_shower_that_a_device_has_no_room_for_is_an_error(
 def test_a_batch_is_bounded_by_bytes_unless_it_is_given(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bytes_of_one = make_showers(events=1).cells.nbytes
     for least, batches in ((bytes_of_one // 2, [1, 50]), (5 * bytes_of_one, [5, 50]), (99 * bytes_of_one, [64, 50])):
-        monkeypatch.setattr("training.generator._BATCH_BYTES", least)
+        monkeypatch.setattr("training.generation.generator._BATCH_BYTES", least)
         assert [Generator(trained / "model", batch).batch for batch in (0, 50)] == batches
 
 
@@ -128,7 +128,7 @@ def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypa
     requests = {_request(*given) for given in asked}
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
     requests.add(_request(card, ["a"], chosen, 1, 2))
-    monkeypatch.setattr("training.generation.SCHEMA_VERSION", 0)
+    monkeypatch.setattr("training.generation.generate.SCHEMA_VERSION", 0)
     requests.add(_request(card, ["a"], chosen, 1, 2))
     assert len(requests) == len(asked) + 2
 
@@ -146,12 +146,10 @@ def test_a_file_says_how_its_model_was_trained() -> None:
 # The command with parts of 30 showers, which takes its time before each.
 _SLOWLY = """
 import sys, time
-from training import __main__, parts
-write, parts._PART_SHOWERS = parts.shower_writer, 30
-def slowly(*given):
-    time.sleep(0.3)
-    return write(*given)
-parts.shower_writer = slowly
+from training import __main__
+from training.generation import part_files
+write, part_files._PART_SHOWERS = part_files.shower_writer, 30
+part_files.shower_writer = lambda *given: time.sleep(0.3) or write(*given)
 __main__.main(sys.argv[1:])
 """
 
@@ -160,7 +158,7 @@ def test_a_killed_run_goes_on_and_ends_in_the_same_bytes(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The run is killed when one part of 14 is whole."""
-    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)  # two batches, less two showers that fill no chunk
+    monkeypatch.setattr(part_files, "_PART_SHOWERS", 30)  # two batches, less two showers that fill no chunk
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "whole.h5", *settings)
     output, parts = tmp_path / "killed.h5", tmp_path / ".killed.h5.parts"
@@ -192,7 +190,7 @@ def test_shares_of_hosts_with_more_devices_leave_the_others_parts(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such hosts make parts of another size; here other batches do."""
-    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    monkeypatch.setattr(part_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "g.h5", "--share", "0/2", "--batch", 16)
     first = {path.name for path in (tmp_path / ".g.h5.parts").iterdir()}
     _generate(trained, tmp_path / "g.h5", "--share", "1/2", "--batch", 25)
@@ -205,12 +203,12 @@ def test_the_rate_is_of_the_showers_that_are_made_now(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two parts of ten showers: a share made the first part, and nothing is made twice. The clock shows 2 s."""
-    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 10)
+    monkeypatch.setattr(part_files, "_PART_SHOWERS", 10)
     conditions = Conditions([make_file(tmp_path / "few.h5", events=20)], Selection())
     rates: list[tuple[str, float]] = []
 
     def made(share: Share | None = None) -> int:
-        monkeypatch.setattr(parts_of_files, "time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
+        monkeypatch.setattr(part_files, "time", SimpleNamespace(monotonic=iter((0.0, 2.0)).__next__))
         return generate(
             trained / "model", conditions, tmp_path / "new" / "g.h5", share=share, outside=EXTRAPOLATE, batch=10,
             measured=lambda *told: rates.append(told),
@@ -224,7 +222,7 @@ def test_the_rate_is_of_the_showers_that_are_made_now(
 def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generator: Any = SimpleNamespace(showers_at_a_time=300)
     for chunk, sizes in ((5000, [5000, 2000]), (7, [1197] * 5 + [1015]), (400, [1200] * 5 + [1000])):
-        monkeypatch.setattr(parts_of_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
+        monkeypatch.setattr(part_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
         parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Layout(SMALL_GEOMETRY, ""))
         assert [len(part) for part in parts._parts.values()] == sizes
 
@@ -252,14 +250,17 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monk
     """They make parts, and a later run without them joins the parts."""
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "one.h5", *settings)
-    program = "import sys, tensorflow as tf; from training import parts, __main__; parts._PART_SHOWERS = 30; "
-    program += "cpu = tf.config.list_physical_devices('CPU')[0]; one = tf.config.LogicalDeviceConfiguration; "
+    program = (
+        "import sys, tensorflow as tf; from training import __main__; from training.generation import part_files; "
+    )
+    program += "part_files._PART_SHOWERS = 30; cpu = tf.config.list_physical_devices('CPU')[0]; "
+    program += "one = tf.config.LogicalDeviceConfiguration; "
     program += "tf.config.set_logical_device_configuration(cpu, [one(), one()]); __main__.main(sys.argv[1:])"
     arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
     said(sys.executable, "-c", program, "generate", *arguments, "--strategy", "mirrored", "--share", "0/1")
     parts = sorted((tmp_path / ".two.h5.parts").iterdir(), key=lambda path: int(path.stem.rpartition(".")[2]))
     assert [h5py.File(path)["energy"].len() for path in parts] == [30] * 13 + [10]
-    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    monkeypatch.setattr(part_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "two.h5", *settings)
     one, two = (open_showers(tmp_path / f"{name}.h5").read().cells for name in ("one", "two"))
     np.testing.assert_allclose(two, one, rtol=1e-5, atol=1e-6 * one.max())
@@ -425,7 +426,7 @@ def test_a_file_that_states_no_geometry_has_that_of_the_model(
 
 def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """There is room for no part, or for two of four: finished work is kept."""
-    monkeypatch.setattr(parts_of_files, "_PART_SHOWERS", 30)
+    monkeypatch.setattr(part_files, "_PART_SHOWERS", 30)
     _generate(trained, tmp_path / "g.h5", "--batch", 16, "--share", "0/1")
     size = max(path.stat().st_size for path in (tmp_path / ".g.h5.parts").iterdir())
     for kilobytes, parts in ((8, 0), (2 * (size // 1024) + 20, 2)):

@@ -24,11 +24,11 @@ from calopipe.showers.selection import Selection
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training import fit, folder
-from training.asked.conditions import Conditions
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
 from training.folder import Card, read_card
-from training.generation import generate
+from training.generation.conditions import Conditions
+from training.generation.generate import generate
 from training.loading import load
 from training.models.randomness import Draws
 from training.models.weights import save_weights

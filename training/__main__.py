@@ -13,11 +13,11 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
 from calopipe.options import CommandParser, add_settings, given, settings_of
-from training.asked import commands as showers
 from training.challenge import commands as challenge
 from training.configs import RunOptions, add_config, config_of
 from training.estimate import commands as estimates
 from training.folder import model_folder
+from training.generation import commands as showers
 from training.models.source import ModelFile, offered
 from training.nodes.workers import Cluster
 from training.quiet import quiet_tensorflow

@@ -15,8 +15,8 @@ from calopipe import storage
 from calopipe.documents import require_own, stands
 from calopipe.progress import say
 from calopipe.showers.challenge import TIMING
-from training.asked.conditions import Conditions, LabelsAlone
-from training.generator import Generator
+from training.generation.conditions import Conditions, LabelsAlone
+from training.generation.generator import Generator
 from training.models.precision import processor
 
 _BATCHES = {1: 30, 100: 3, 10_000: 1}  # sizes of batches, and how often each is timed

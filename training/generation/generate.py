@@ -20,10 +20,10 @@ from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.manifest import SCHEMA_VERSION
 from training import folder
-from training.asked.conditions import Conditions, Events, LabelsAlone
 from training.folder import Card
-from training.generator import Generator
-from training.parts import Parts, Share
+from training.generation.conditions import Conditions, Events, LabelsAlone
+from training.generation.generator import Generator
+from training.generation.part_files import Parts, Share
 from training.seen import JUDGES, require_unseen
 
 EXTRAPOLATE = "extrapolate"  # another choice than STOP and SKIP

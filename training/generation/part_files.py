@@ -17,8 +17,8 @@ from calopipe.labels import AllLabels
 from calopipe.progress import progress_bar
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from calopipe.showers.writer import shower_writer, showers_a_chunk
-from training.asked.conditions import Layout
-from training.generator import Generator
+from training.generation.conditions import Layout
+from training.generation.generator import Generator
 
 _PART_SHOWERS = 1000  # of a part, up to whole batches and chunks: a killed run has to make at most one part again
 

@@ -18,7 +18,7 @@ from training.configs import STRATEGIES
 from training.folder import Card, model_folder, read_card
 
 if TYPE_CHECKING:
-    from training.asked.conditions import Conditions, LabelsAlone
+    from training.generation.conditions import Conditions, LabelsAlone
 
 _OF_FILES = ("dataset", "split_files", "geometry", "cut_gev", "on_bad_event")  # options for reading the files
 
@@ -93,8 +93,8 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
-        from training.generation import generate  # noqa: PLC0415
-        from training.parts import Share  # noqa: PLC0415
+        from training.generation.generate import generate  # noqa: PLC0415
+        from training.generation.part_files import Share  # noqa: PLC0415
 
         card = read_card(model)
         reading = Reading(**{"cut_gev": card.dataset["cut_gev"]} | given(Reading, options))
@@ -112,7 +112,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
 
 def _conditions(options: argparse.Namespace, card: Card, selection: Selection) -> Conditions | LabelsAlone:
     """The showers that are asked for: those of files, or some that all have the same labels."""
-    from training.asked.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  loads HDF5
+    from training.generation.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  loads HDF5
 
     one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
     asked = any(value is not None for value in (*one.values(), options.showers))
