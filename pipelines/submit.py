@@ -78,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
     given = {"input": [str(sample / "*.h5")]} | parameters.given(options)
     check(given, options.pipeline)
 
-    from pipelines.here.run import run as run_here  # noqa: PLC0415  loads kfp for a second, not needed for bad input
+    from pipelines.local_run import run as run_here  # noqa: PLC0415  loads kfp for a second, not needed for bad input
 
     run_here(given, location(options.output).absolute(), verbose=options.verbose, name=options.pipeline)
 

@@ -36,7 +36,7 @@ LAYERS = {
     ),
     "pipelines": (
         ("pipelines.cluster", "pipelines.parameters"), ("pipelines",),
-        ("pipelines.here", "pipelines.remote"), ("pipelines.submit",),
+        ("pipelines.local_run", "pipelines.remote"), ("pipelines.submit",),
     ),
 }  # fmt: skip
 

@@ -308,7 +308,7 @@ def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_it
     monkeypatch.chdir(tmp_path)
     ran: list[tuple[Any, ...]] = []
     monkeypatch.setattr("pipelines.checks.check", lambda given, pipeline: ran.append((given, pipeline)))
-    monkeypatch.setattr("pipelines.here.run.run", lambda given, output, **how: ran.append((given, output, how)))
+    monkeypatch.setattr("pipelines.local_run.run", lambda given, output, **how: ran.append((given, output, how)))
     for arguments, name, data, output in (
         ([], "calorimeter", "geant4", "runs/demo"),
         (["run", "--pipeline", "vortex"], "vortex", "vortex", "runs/vortex"),

@@ -10,8 +10,8 @@ import pytest
 
 from calopipe.progress import GOING, SAID
 from components import overview
-from pipelines.here import run as here
-from pipelines.here.run import View
+from pipelines import local_run
+from pipelines.local_run import View
 
 
 class _Terminal(io.StringIO):
@@ -30,7 +30,7 @@ WELL, BADLY = (_kfp(f"Task 'train' finished with status {status}") for status in
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr("pipelines.here.run.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("pipelines.local_run.time.monotonic", lambda: now[0])
     monkeypatch.setenv("COLUMNS", "60")
     return now
 
@@ -58,7 +58,7 @@ def test_a_step_that_failed_is_named_with_its_last_lines(clock: list[float]) -> 
     view.write(BEGIN + "".join(f"  line {number}\n" for number in range(20)) + "\n" + BADLY)
     view.end()
     assert view.stopped == "train"
-    kept = here._LINES_OF_A_FAILURE - 1  # beside the empty one
+    kept = local_run._LINES_OF_A_FAILURE - 1  # beside the empty one
     assert view.tail == "".join(f"    line {number}\n" for number in range(20 - kept, 20))
     assert terminal.getvalue().splitlines()[1:] == ["train           0.0 s  not finished"]
 

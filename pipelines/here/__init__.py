@@ -1,1 +1,0 @@
-"""A run of the pipeline on this machine."""
