@@ -25,7 +25,7 @@ from preprocessing.flow.manifest import PairSettings
 from preprocessing.showers.manifest import Settings
 from training.configs import PARAMETERS, FitConfig, named_config, require_origin, with_settings
 from training.models.source import ModelFile, offered
-from training.quiet import quiet_tensorflow
+from training.quiet_tensorflow import quiet_tensorflow
 from training.rollout.held_out import held_out
 
 

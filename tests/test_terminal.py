@@ -57,7 +57,7 @@ def test_a_training_prints_nothing_of_tensorflows(dataset: Path, tmp_path: Path)
 def test_tensorflows_messages_can_be_asked_for() -> None:
     """This also shows that there are messages to leave out."""
     program = """
-from training.quiet import quiet_tensorflow
+from training.quiet_tensorflow import quiet_tensorflow
 quiet_tensorflow()
 import tensorflow as tf
 assert tf.function(lambda x: x + 1, jit_compile=True, autograph=False)(1.0) == 2.0

@@ -20,7 +20,7 @@ from training.folder import model_folder
 from training.generation import commands as showers
 from training.models.source import ModelFile, offered
 from training.nodes.workers import Cluster
-from training.quiet import quiet_tensorflow
+from training.quiet_tensorflow import quiet_tensorflow
 from training.registry import commands as promotions
 from training.rollout import commands as flows
 
