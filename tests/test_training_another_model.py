@@ -35,7 +35,7 @@ from training.folder import read_card
 from training.generation.conditions import Conditions
 from training.generation.generate import generate
 from training.generation.generator import Generator
-from training.loading import load
+from training.load_model import load_model
 from training.models.randomness import ShowerDraws
 
 _NOISE = 4
@@ -193,7 +193,7 @@ def test_a_classifier_is_exported_and_generates_nothing(particles: Path, tmp_pat
     command.main(["export", "--model", str(particles / "m"), "--output", str(tmp_path / "saved")])
     cells = open_showers(particles / "mc.h5").read().cells[:5]
     served = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"](cells=tf.constant(cells))
-    _, model = load(particles / "m")
+    _, model = load_model(particles / "m")
     energy = cells.sum((1, 2))
     expected = model.networks["classifier"](energy / energy.sum(1, keepdims=True))
     np.testing.assert_allclose(served["pion"], expected[:, 0], rtol=1e-5)

@@ -129,12 +129,12 @@ from pathlib import Path
 from calopipe.errors import InputError
 from training.__main__ import main
 from training.folder import read_card
-from training.loading import load
+from training.load_model import load_model
 model = {str(trained / "m")!r}
 card = read_card(Path(model))
 print(card.config.model, card.config.to_json()["hidden"], card.geometry.shape)
 try:
-    load(Path(model))
+    load_model(Path(model))
 except InputError as error:
     print(error)
 main(["generate", "--model", model, *"--energy 150 --theta 90 --showers 3 --output made.h5".split()])

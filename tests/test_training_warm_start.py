@@ -29,7 +29,7 @@ from training.engine.step import Engine
 from training.folder import Card, read_card
 from training.generation.conditions import Conditions
 from training.generation.generate import generate
-from training.loading import load
+from training.load_model import load_model
 from training.models.randomness import Draws
 from training.models.weights import save_weights
 from training.registry.retraining import _may_begin
@@ -178,7 +178,7 @@ def test_a_model_knows_what_it_and_its_ancestor_have_seen(trained: Path, copy: P
     other = make_file(tmp_path / "other.h5", events=30, seed=3)
     card = _fit(tmp_path / "child", other, warm_start=trained / "model")
     assert card.trained["warm_start"] == read_card(trained / "model").fingerprint()
-    networks = [load(model)[1].networks["layers"] for model in (trained / "model", tmp_path / "child")]
+    networks = [load_model(model)[1].networks["layers"] for model in (trained / "model", tmp_path / "child")]
     for before, after in zip(*(network.get_weights() for network in networks), strict=True):
         np.testing.assert_allclose(after, before, atol=1e-6)
     assert set(np.load(tmp_path / "child/seen.npy").tolist()) == _seen(trained / "mc.h5") | _seen(other)

@@ -21,7 +21,7 @@ from calopipe.documents import Form, stands
 from calopipe.errors import InputError
 from calopipe.progress import say
 from training.folder import Card
-from training.loading import load
+from training.load_model import load_model
 from training.models.base import Model
 from training.onnx.graph import converted
 
@@ -48,7 +48,7 @@ def export(model: Path, output: Path) -> None:
 
     An export of the same model is left as it is. Anything else at `output` raises InputError.
     """
-    card, loaded = load(model)
+    card, loaded = load_model(model)
     if output.exists():
         _require_same(output, _identity_in(output), _identity(loaded, card))
         stands("export stands", output)

@@ -32,7 +32,7 @@ from preprocessing.reading import ordered_batches
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
 from training.fit import fit
-from training.loading import load
+from training.load_model import load_model
 from training.models.classifier import LEVELS, ClassifierConfig
 from training.models.classifier.model import Discriminator
 
@@ -145,7 +145,7 @@ def _ones(files: Sequence[ShowerFile], masks: Sequence[Any]) -> Iterator[Showers
 
 def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
     """AUC and JSD of the trained model on the test split, calibrated on the validation split by isotonic regression."""
-    card, found_model = load(model)
+    card, found_model = load_model(model)
     classifier = cast(Discriminator, found_model)
 
     def answers(split: str) -> tuple[Array, Array]:

@@ -20,7 +20,7 @@ from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Showers
 from training.engine.strategies import compiled_by_xla, make_strategy, perhaps_compiled
 from training.export import arrays_file
-from training.loading import load
+from training.load_model import load_model
 from training.models.base import Batch
 from training.models.library import Library
 from training.models.randomness import ShowerDraws
@@ -50,7 +50,7 @@ class Generator:
             raise InputError(f"--library draws on processors, and --strategy is {strategy}; leave one out")
         self._strategy = make_strategy(strategy)
         with self._strategy.scope():
-            self.card, network = load(model)
+            self.card, network = load_model(model)
         if not isinstance(network, ShowerModel):
             raise InputError(f"{model}: a model {self.card.config.model}, which makes no showers; give another")
         self.model = network

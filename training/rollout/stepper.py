@@ -13,7 +13,7 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.flow.files import START, FloatArray, FlowFile
-from training.loading import load
+from training.load_model import load_model
 from training.models.flow import FlowModel
 
 _SAME = 1e-3  # relative: a Reynolds number may be so far outside of the training's range
@@ -23,7 +23,7 @@ class Stepper:
     """The model in the folder `place`. InputError: it is not a model of flows."""
 
     def __init__(self, place: Path) -> None:
-        self.card, network = load(place)
+        self.card, network = load_model(place)
         if not isinstance(network, FlowModel):
             raise InputError(f"{place}: a model {self.card.config.model}, which makes no flow; give another")
         self.model = network

@@ -10,7 +10,7 @@ from training.models.base import Model, build
 from training.models.weights import load_weights
 
 
-def load(place: Path) -> tuple[Card, Model]:
+def load_model(place: Path) -> tuple[Card, Model]:
     """The card of the model in the folder `place`, and the model with its weights. No code of the folder is run."""
     card = folder.read_card(place)
     card.config.require_read(str(place))
