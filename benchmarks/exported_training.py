@@ -30,11 +30,11 @@ from calopipe.errors import run_command
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
 from training import folder
+from training.best_model import write_model
 from training.configs import FitConfig, named_config
 from training.engine.exchange import averaged
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.keeping import write_model
 from training.models.base import build
 from training.models.randomness import Draws
 from training.run.checkpoints import Checkpoints

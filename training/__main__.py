@@ -173,7 +173,7 @@ def _model_file(arguments: Sequence[str]) -> ModelFile | None:
 
 
 def _keep(options: argparse.Namespace) -> None:
-    from training.keeping import keep  # noqa: PLC0415
+    from training.best_model import keep  # noqa: PLC0415
 
     with mirrored(storage.location(options.output), "**") as folder:
         card = keep(storage.location(options.dataset), folder)

@@ -21,11 +21,11 @@ from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unal
 from preprocessing.manifest import Manifest
 from preprocessing.reading import steps_per_epoch
 from training import folder
+from training.best_model import names_the_command, write_model
 from training.configs import FitConfig, RunOptions
 from training.engine.step import Engine
 from training.engine.strategies import Team, make_strategy
 from training.folder import Card
-from training.keeping import names_the_command, write_model
 from training.models.source import file_of
 from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost

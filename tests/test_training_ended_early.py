@@ -24,10 +24,10 @@ from calopipe.lock import alone
 from preprocessing.showers.manifest import ShowerManifest
 from training import __main__ as command
 from training import folder
+from training.best_model import names_the_command
 from training.configs import RunOptions, named_config
 from training.engine.strategies import Team, make_strategy
 from training.folder import read_card
-from training.keeping import names_the_command
 from training.nodes.workers import PREEMPTED
 from training.run import loop
 from training.run.evaluation import Evaluation
