@@ -40,7 +40,7 @@ from training.models.randomness import Draws
 from training.run.checkpoints import Checkpoints
 from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY
-from training.seen import seen_after, write_seen
+from training.seen_events import seen_after, write_seen
 
 _EVALUATED = 32  # showers in a call of the losses
 _SHOWERS_A_FILE = 4000

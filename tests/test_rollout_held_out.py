@@ -23,7 +23,7 @@ from training import folder
 from training.rollout import rollout as one_roll_out
 from training.rollout.held_out import roll_out_held_out, rollouts
 from training.rollout.rollout import roll_out
-from training.seen import write_seen
+from training.seen_events import write_seen
 
 ALL_TEST = SplitRule.parse(["test=*"])
 

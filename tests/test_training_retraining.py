@@ -33,7 +33,7 @@ from training.models.source import ModelFile, file_of
 from training.nodes import trainjob
 from training.registry.registry import Registry
 from training.registry.retraining import _require_one_detector, fit_on_nodes, retrain
-from training.seen import seen_after, write_seen
+from training.seen_events import seen_after, write_seen
 
 CONFIG = named_config("small")
 # A user's model, which loads no TensorFlow.

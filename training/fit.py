@@ -34,7 +34,7 @@ from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY, Evaluations
 from training.run.history import History
 from training.run.loop import Loop
-from training.seen import seen_after, write_seen
+from training.seen_events import seen_after, write_seen
 
 logger = logging.getLogger(__name__)
 

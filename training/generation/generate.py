@@ -24,7 +24,7 @@ from training.folder import Card
 from training.generation.conditions import Conditions, Events, LabelsAlone
 from training.generation.generator import Generator
 from training.generation.part_files import Parts, Share
-from training.seen import JUDGES, require_unseen
+from training.seen_events import JUDGES, require_unseen
 
 EXTRAPOLATE = "extrapolate"  # another choice than STOP and SKIP
 

@@ -23,7 +23,7 @@ from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_orig
 from training.folder import Card
 from training.nodes.workers import Cluster
 from training.registry.registry import Promotion, Registry
-from training.seen import JUDGES, require_unseen
+from training.seen_events import JUDGES, require_unseen
 
 # Trains a config on a dataset, into a folder. A fourth argument is the folder of the model to start from, or None.
 Fit: TypeAlias = "Callable[[Location, Path, FitConfig, Path | None], Card]"
