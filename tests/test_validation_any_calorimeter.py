@@ -26,7 +26,7 @@ from validation.measure.edges import (
 )
 from validation.measure.observables import CELL_GEV, HIT_GEV, SCALARS
 from validation.measure.pictures import pictures, views_mm
-from validation.measure.seen import lateral_shares
+from validation.measure.profiles import lateral_shares
 from validation.measure.voxels import coarse_blocks
 from validation.statistics.expected import pulls
 

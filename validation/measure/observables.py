@@ -26,7 +26,7 @@ from validation.measure.edges import (
     ring_places,
     thirds,
 )
-from validation.measure.seen import seen
+from validation.measure.profiles import seen
 from validation.measure.voxels import coarse_cells
 
 _FINE_PER_CELL = 20  # R90 is read from a radial histogram with so many bins in a cell: 0.26 mm for cells of 5.1 mm

@@ -13,7 +13,7 @@ from calopipe.showers.cells import Array, FloatArray, Geometry, Index
 from calopipe.showers.positions import place_at, positions
 from validation.measure.edges import lateral_edges_mm
 from validation.measure.observables import Observables
-from validation.measure.seen import lateral_shares
+from validation.measure.profiles import lateral_shares
 
 _REACH_CELLS, _PER_CELL = 12, 4  # of the front view of rings: its half-width in cells, and its bins in a cell
 
