@@ -29,7 +29,7 @@ from exported_step import forms, stablehlo_of
 from calopipe.errors import run_command
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
-from training import folder
+from training import model_folder
 from training.best_model import write_model
 from training.configs import FitConfig, named_config
 from training.engine.exchange import averaged
@@ -155,10 +155,10 @@ def models(dataset: Path, config: FitConfig, results: Sequence[Path], output: Pa
         found = dict(np.load(file))
         step = int(found.pop("step"))
         state |= found | {weight: found[average] for weight, average in places.items()} | {"step": np.int64(step)}
-        request = folder.request_fingerprint(manifest, own, None)
-        folder.begin(place, request, folder.noted(manifest.fingerprint, own, None), overwrite=True)
+        request = model_folder.request_fingerprint(manifest, own, None)
+        model_folder.begin(place, request, model_folder.noted(manifest.fingerprint, own, None), overwrite=True)
         write_seen(place, seen_after(dataset, manifest, None, None))
-        checkpoints = Checkpoints(place / folder.CHECKPOINTS, request=request, kept=1)
+        checkpoints = Checkpoints(place / model_folder.CHECKPOINTS, request=request, kept=1)
         checkpoints.save(state, step=step, facts={"replicas": 1, "seconds": 0.0})
         evaluator.take_over(state)
         evaluation = evaluator.evaluate()

@@ -38,10 +38,10 @@ from preprocessing.showers.manifest import Settings
 from training.configs import DEFAULT, named_config
 from training.export import export
 from training.fit import fit
-from training.folder import read_card
 from training.generation.conditions import Conditions
 from training.generation.generate import generate
 from training.generation.generator import Generator
+from training.model_folder import read_card
 
 _GEANT4 = 1.9  # showers a second on one core: data/geant4/README.md
 _BATCHES = (1, 16, 32, 64, 128, 256)

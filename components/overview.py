@@ -13,8 +13,8 @@ from calopipe import storage
 from calopipe.documents import Form, require_own
 from calopipe.errors import InputError
 from calopipe.verdict import OVERVIEW_FILE, REPORT_FILE, VERDICT_FILE, read_verdict, require_own_verdict, summary_line
-from training import folder
-from training.folder import Card
+from training import model_folder
+from training.model_folder import Card
 
 INDEX_FILE = "index.html"
 DONE, BEGUN, MISSING, DAMAGED = "done", "begun", "not yet", "damaged"
@@ -86,9 +86,9 @@ def _dataset(place: storage.Location) -> tuple[str, str]:
 
 
 def _model(place: storage.Location) -> tuple[str, str]:
-    if (place / folder.CARD).is_file():
-        return DONE, folder.read_card(place).summary()
-    if step := folder.last_checkpoint(place):
+    if (place / model_folder.CARD).is_file():
+        return DONE, model_folder.read_card(place).summary()
+    if step := model_folder.last_checkpoint(place):
         return BEGUN, f"step {step} is saved; the same command goes on from there"
     return (BEGUN, "no checkpoint yet") if storage.listing(place) else (MISSING, "")
 
@@ -129,7 +129,7 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     """
     from validation.report.page import html, render
 
-    card = folder.model_in(output / "model")
+    card = model_folder.model_in(output / "model")
     picture = b""
     if (output / OVERVIEW_FILE).is_file():
         with (output / OVERVIEW_FILE).open("rb") as stream:
@@ -176,7 +176,7 @@ def _facts(card: Card) -> dict[str, str]:
 
 def _epochs(model: storage.Location) -> list[dict[str, str]]:
     """Some epochs of the history with an evaluation, including the last one, and their validation losses."""
-    path = model / folder.HISTORY
+    path = model / model_folder.HISTORY
     lines = path.read_text().splitlines() if path.is_file() else []
     try:
         judged = [entry for entry in map(json.loads, lines) if entry.get("validation")]

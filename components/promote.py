@@ -29,7 +29,7 @@ def promote(
         from calopipe.progress import say
         from calopipe.storage import location
         from calopipe.verdict import VERDICT_FILE, read_verdict
-        from training.folder import read_card, require_model
+        from training.model_folder import read_card, require_model
         from training.registry.candidate import Candidate
         from training.registry.registry import Registry
 

@@ -113,7 +113,7 @@ def require_models(run: Path, model_file: str, **fingerprints: str) -> None:
 
     InputError unless each model is whole and has its fingerprint. An empty fingerprint means that there is no model.
     """
-    from training.folder import require_model
+    from training.model_folder import require_model
     from training.models.source import ModelFile
 
     if model_file:

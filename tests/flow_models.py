@@ -17,8 +17,8 @@ from calopipe.flow.grid import Grid
 from calopipe.options import setting
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
-from training import folder
-from training.folder import Card
+from training import model_folder
+from training.model_folder import Card
 from training.models.base import Phase, build
 from training.models.config import FitConfig, register
 from training.models.flow import INFLOW, FlowModel
@@ -53,7 +53,7 @@ def write_model(place: Path, config: FitConfig, grid: Grid = GRID, *, spread: fl
         request="untrained", config=config, geometry=grid, dataset={}, valid_range={"reynolds": REYNOLDS}, trained={},
         losses={}, weights=save_weights(place, model.networks), versions={},
     )  # fmt: skip
-    folder.write_card(place, card)
+    model_folder.write_card(place, card)
     return card
 
 

@@ -14,28 +14,28 @@ import numpy as np
 
 import training.fit  # noqa: F401  what the children need not load each for itself
 from calopipe import storage
-from training import folder
 from training.__main__ import main
+from training.model_folder import last_checkpoint
 
 _KILLS = 10
 
 
 def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, steps: int) -> None:
     """Kill a training `after_s` seconds after it has written a checkpoint that is `steps` steps after its beginning."""
-    aim = folder.last_checkpoint(output) + steps
+    aim = last_checkpoint(output) + steps
     child = os.fork()
     if child == 0:
         main(arguments)
         os._exit(0)
-    while steps and folder.last_checkpoint(output) < aim:
+    while steps and last_checkpoint(output) < aim:
         if os.waitpid(child, os.WNOHANG)[0]:
-            raise SystemExit(f"the training ended by itself, at step {folder.last_checkpoint(output)}")
+            raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
         time.sleep(0.002)
     time.sleep(after_s)
     os.kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
     if not os.WIFSIGNALED(status):
-        raise SystemExit(f"the training ended by itself, at step {folder.last_checkpoint(output)}")
+        raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
 
 
 if __name__ == "__main__":
@@ -44,4 +44,4 @@ if __name__ == "__main__":
         # twice while it starts; else while the steps after the first are done, written and noted
         steps, after_s = (0, random.uniform(0, 3)) if number in (0, 5) else (1, random.uniform(0, 0.1))
         kill_one(place, sys.argv[2:], after_s=after_s, steps=steps)
-        print(f"killed at step {folder.last_checkpoint(place)}", flush=True)
+        print(f"killed at step {last_checkpoint(place)}", flush=True)

@@ -31,7 +31,7 @@ LAYERS = {
         ("validation.report",), ("validation",),
     ),
     "training": (
-        ("training.configs", "training.folder", "training.models", "training.nodes"), ("training.engine",),
+        ("training.configs", "training.model_folder", "training.models", "training.nodes"), ("training.engine",),
         ("training.run",), ("training.estimate",), ("training",), ("training.registry",), ("training.__main__",),
     ),
     "pipelines": (

@@ -17,7 +17,7 @@ from trainings import untraced
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import FloatArray
-from training import folder
+from training import model_folder
 from training.export import export
 from training.fit import fit
 from training.generation.generator import Generator
@@ -176,7 +176,7 @@ def test_an_onnx_file_says_what_it_is(model: Path, onnx_file: Path) -> None:
     document = onnx.load(onnx_file)
     told = {each.key: json.loads(each.value) for each in document.metadata_props}
     assert told["calopipe_card"] == json.loads((model / "card.json").read_text())
-    assert told["calopipe_export"]["model"] == folder.read_card(model).fingerprint()
+    assert told["calopipe_export"]["model"] == model_folder.read_card(model).fingerprint()
     assert told["calopipe_export"]["cells_unit_gev"] == 1
     assert [each.name for each in document.graph.input] == ["energy_gev", "theta_rad", "noise"]
     assert [each.name for each in document.graph.output] == ["cells_gev"]

@@ -21,10 +21,10 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training.export import export
 from training.fit import fit
-from training.folder import read_card
 from training.generation.conditions import Conditions
 from training.generation.generate import EXTRAPOLATE, generate
 from training.generation.generator import Generator
+from training.model_folder import read_card
 from training.models.base import build
 
 

@@ -20,7 +20,7 @@ from preprocessing.dataset import read_manifest
 from training import fit
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.folder import read_card
+from training.model_folder import read_card
 from training.models.autoregressive.constants import shapes
 from training.models.base import build
 from training.models.weights import load_weights

@@ -18,7 +18,7 @@ from showers import make_file
 from test_injection import HOSTILE, SECRETS
 
 from components.image import IMAGE
-from training.folder import read_card
+from training.model_folder import read_card
 
 ROOT = Path(__file__).parent.parent
 CONFINED = ["--read-only", "--tmpfs", "/tmp:mode=1777", "--cap-drop", "ALL", "--network", "none"]  # noqa: S108

@@ -11,7 +11,7 @@ import pytest
 from servers import free_port, said, together, wait_until
 from trainings import command_line, fit_small, same_training, small_flow
 
-from training import folder
+from training.model_folder import last_checkpoint
 from training.nodes.workers import LOST_WORKER
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -53,8 +53,8 @@ def _lose(lost: int, by: signal.Signals, dataset: Path, output: Path, *more: str
         )
         for index in "01"
     ]
-    aim, first = folder.last_checkpoint(output) + 2, workers[0]
-    wait_until(lambda: folder.last_checkpoint(output) >= aim or first.poll() is not None, "two steps", every_s=0.01)
+    aim, first = last_checkpoint(output) + 2, workers[0]
+    wait_until(lambda: last_checkpoint(output) >= aim or first.poll() is not None, "two steps", every_s=0.01)
     assert first.poll() is None
     workers[lost].send_signal(by)
     _, errors = workers[1 - lost].communicate(timeout=60)

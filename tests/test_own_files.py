@@ -14,7 +14,7 @@ from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.verdict import Comparison
 from components import overview
-from training import folder
+from training import model_folder
 from validation.report.page import html
 
 
@@ -28,8 +28,8 @@ def _note(output: Path) -> None:
 
 _COMMANDS: dict[str, tuple[Callable[[Path], object], str]] = {
     "dataset": (_preprocess, "manifest.json"),
-    "training": (lambda output: folder.begin(output, "request", {}, overwrite=True), "training.json"),
-    "model": (lambda output: folder.begin(output, "request", {}, overwrite=True), "card.json"),
+    "training": (lambda output: model_folder.begin(output, "request", {}, overwrite=True), "training.json"),
+    "model": (lambda output: model_folder.begin(output, "request", {}, overwrite=True), "card.json"),
     "verdict": (lambda output: Comparison(output, load_grade("gan"), {}).standing(), "verdict.json"),
     "report": (lambda output: Comparison(output, load_grade("gan"), {}).standing(), "report.html"),
     "run": (_note, "run.json"),
@@ -56,7 +56,7 @@ def test_a_file_of_another_program_is_not_replaced(tmp_path: Path, what: str) ->
 
 
 def test_a_dataset_does_not_go_into_the_folder_of_a_model(tmp_path: Path) -> None:
-    folder.begin(tmp_path / "m", "request", {}, overwrite=False)
+    model_folder.begin(tmp_path / "m", "request", {}, overwrite=False)
     assert f"{tmp_path / 'm'}: holds training.json" in refused(tmp_path / "m", command=_preprocess)
     assert [path.name for path in (tmp_path / "m").iterdir()] == ["training.json"]
 

@@ -17,7 +17,7 @@ from calopipe.grade import tolerances
 from calopipe.showers.cells import Showers
 from calopipe.verdict import read_verdict
 from preprocessing.dataset import read_manifest
-from training.folder import read_card
+from training.model_folder import read_card
 from training.registry.registry import PROMOTED, Registry
 
 ROOT = Path(__file__).parent.parent

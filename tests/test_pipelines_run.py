@@ -41,7 +41,7 @@ from pipelines.checks import check
 from pipelines.submit import main
 from preprocessing.dataset import news, read_manifest
 from preprocessing.showers.inputs import discover
-from training.folder import read_card
+from training.model_folder import read_card
 from training.registry.registry import Registry
 
 ROOT = Path(__file__).parent.parent

@@ -22,7 +22,7 @@ from components.flow.validate import validate_flow
 from pipelines.checks import _require_period
 from pipelines.submit import main
 from preprocessing.dataset import read_manifest
-from training.folder import read_card
+from training.model_folder import read_card
 from training.rollout.held_out import rollouts
 
 

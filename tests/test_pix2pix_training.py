@@ -16,7 +16,7 @@ from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_pairs, ordered_batches
 from training.configs import named_config
 from training.export import export
-from training.folder import read_card
+from training.model_folder import read_card
 from training.models.base import build
 from training.models.flow import FlowJudge
 from training.rollout.stepper import Stepper

@@ -14,7 +14,7 @@ from scipy.stats import norm
 from trainings import history_of, small_flow
 
 from training import __main__ as command
-from training import folder
+from training import model_folder
 from training.models.base import build
 from training.models.source import ModelFile
 
@@ -34,7 +34,7 @@ def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
     command.main(["fit", *paths, *steps])
     history = history_of(tmp_path / "m")
     assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
-    assert folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
+    assert model_folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
     # steps 0 to 3: the second resolution begins at step 2, and is in at step 3
     assert history[-1]["train"]["generator"]["growth"] == pytest.approx((0 + 0 + 0 + 1) / 4)
     images = [path for path in (tmp_path / "m/tensorboard").glob("events*") if b"images" in path.read_bytes()]

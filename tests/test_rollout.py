@@ -21,7 +21,7 @@ from calopipe.errors import InputError
 from calopipe.flow.files import open_flow
 from training import __main__ as command
 from training.configs import named_config
-from training.folder import read_card
+from training.model_folder import read_card
 from training.models.flow import INFLOW
 from training.rollout import mapreduce, stepper
 from training.rollout.mapreduce import tiles

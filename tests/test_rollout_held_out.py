@@ -19,7 +19,7 @@ from calopipe.flow.mechanics import vorticity
 from preprocessing.__main__ import main as preprocess
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
-from training import folder
+from training import model_folder
 from training.rollout import rollout as one_roll_out
 from training.rollout.held_out import roll_out_held_out, rollouts
 from training.rollout.rollout import roll_out
@@ -146,8 +146,8 @@ def test_a_roll_out_says_whether_its_model_was_trained_on_the_simulation(tmp_pat
     preprocess(["--input", *map(str, files), "--output", str(tmp_path / "ds"), *given])
     model = carried(tmp_path / "m", grid=replace(GRID, interval_d=2 * GRID.interval_d))
     write_seen(model, digests_in(tmp_path / "ds", read_manifest(tmp_path / "ds"), ["train"]))
-    seen = storage.sha256_of_file(model / folder.SEEN)
-    folder.write_card(model, replace(folder.read_card(model), dataset={"seen": seen}))
+    seen = storage.sha256_of_file(model / model_folder.SEEN)
+    model_folder.write_card(model, replace(model_folder.read_card(model), dataset={"seen": seen}))
     for file, expected in zip(files, (True, False), strict=True):
         roll_out(model, file, tmp_path / "made.h5", steps=3)
         assert open_flow(tmp_path / "made.h5").start_seen is expected

@@ -23,7 +23,7 @@ from calopipe.gcs import GcsPath
 from pipelines import submit
 from preprocessing.__main__ import main as preprocess
 from training.__main__ import main as train
-from training.folder import SEEN
+from training.model_folder import SEEN
 from training.models import config as models
 from training.models import source
 from validation.__main__ import main as judge

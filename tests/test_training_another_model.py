@@ -30,12 +30,12 @@ from calopipe.showers.cells import Geometry, Layer
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training import folder
-from training.folder import read_card
+from training import model_folder
 from training.generation.conditions import Conditions
 from training.generation.generate import generate
 from training.generation.generator import Generator
 from training.load_model import load_model
+from training.model_folder import read_card
 from training.models.randomness import ShowerDraws
 
 _NOISE = 4
@@ -180,7 +180,7 @@ def test_a_classifier_is_trained_on_two_replicas_and_judged(particles: Path) -> 
 def test_a_classifier_goes_on_from_its_checkpoint(particles: Path, tmp_path: Path) -> None:
     """The last checkpoint is damaged, so that the training goes on from the one before, within an epoch."""
     shutil.copytree(particles / "m", tmp_path / "m")
-    (tmp_path / "m" / folder.CARD).unlink()
+    (tmp_path / "m" / model_folder.CARD).unlink()
     *_, before, last = sorted((tmp_path / "m/checkpoints").glob("*.npz"))
     last.write_bytes(last.read_bytes()[:-100])
     steps = [int(path.stem.removeprefix("step-")) for path in (before, last)]

@@ -14,7 +14,7 @@ from trainings import fit_layers, fit_small
 
 from calopipe.errors import InputError
 from training import __main__ as command
-from training import configs, folder
+from training import configs, model_folder
 from training.configs import CONFIGS, DEFAULT, FitConfig, RunOptions, as_options, named_config, with_settings
 from training.models.source import ModelFile, offered
 
@@ -128,7 +128,7 @@ import sys
 from pathlib import Path
 from calopipe.errors import InputError
 from training.__main__ import main
-from training.folder import read_card
+from training.model_folder import read_card
 from training.load_model import load_model
 model = {str(trained / "m")!r}
 card = read_card(Path(model))
@@ -162,7 +162,7 @@ def test_a_changed_file_is_another_training(trained: Path, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"holds another model: .*another --model-file"):
         fit_small(trained / "ds", trained / "m", "--model-file", str(changed), "--config", "layers", *given)
     fit_small(trained / "ds", tmp_path / "m", "--model-file", str(changed), "--config", "layers", *given)
-    before, after = (folder.read_card(place / "m") for place in (trained, tmp_path))
+    before, after = (model_folder.read_card(place / "m") for place in (trained, tmp_path))
     assert before.weights == after.weights
     assert before.request != after.request
     assert before.fingerprint() != after.fingerprint()  # its showers may be others

@@ -23,11 +23,11 @@ from calopipe.errors import InputError
 from calopipe.lock import alone
 from preprocessing.showers.manifest import ShowerManifest
 from training import __main__ as command
-from training import folder
+from training import model_folder
 from training.best_model import names_the_command
 from training.configs import RunOptions, named_config
 from training.engine.strategies import Team, make_strategy
-from training.folder import read_card
+from training.model_folder import read_card
 from training.nodes.workers import PREEMPTED
 from training.run import loop
 from training.run.evaluation import Evaluation
@@ -101,7 +101,7 @@ def test_a_folder_where_a_training_runs_is_left_to_it(dataset: Path, stopped: Pa
     """Also if it is to be replaced."""
     shutil.copytree(stopped, tmp_path / "m")
     before = storage.listing(tmp_path / "m")
-    with alone(tmp_path / "m", folder.LOCK):
+    with alone(tmp_path / "m", model_folder.LOCK):
         for asked in (command.main, lambda _: fit_layers(dataset, tmp_path / "m", "--seed", "2", "--overwrite")):
             with pytest.raises(InputError, match=r"another run writes there.*, or give another --output$"):
                 asked(["keep", "--dataset", str(dataset), "--output", str(tmp_path / "m")])
@@ -130,10 +130,10 @@ def test_what_cannot_be_kept_is_refused(dataset: Path, stopped: Path, tmp_path: 
 def test_a_command_is_named_where_it_would_find_something_also_beside_a_crash(tmp_path: Path) -> None:
     """No command is named before the first checkpoint, or if the checkpoints are another training's."""
     for left in ("", "another", "this"):
-        folder.begin(tmp_path, left or "this", {}, overwrite=True)
+        model_folder.begin(tmp_path, left or "this", {}, overwrite=True)
         if left:
-            (tmp_path / folder.CHECKPOINTS).mkdir(exist_ok=True)
-            (tmp_path / folder.CHECKPOINTS / "step-000000007.json").touch()
+            (tmp_path / model_folder.CHECKPOINTS).mkdir(exist_ok=True)
+            (tmp_path / model_folder.CHECKPOINTS / "step-000000007.json").touch()
         error = RuntimeError if left == "this" else InputError
         with pytest.raises(error, match="dead") as caught, names_the_command(tmp_path / "ds", tmp_path, "this"):
             raise error("dead")

@@ -21,7 +21,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from training import __main__ as command
-from training import folder
+from training import model_folder
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +95,7 @@ def test_the_card_travels_with_it_and_what_stands_is_left(
 ) -> None:
     document = json.loads((saved / "assets.extra/card.json").read_text())
     assert document["card"] == json.loads((trained / "model/card.json").read_text())
-    assert document["model"] == folder.read_card(trained / "model").fingerprint()
+    assert document["model"] == model_folder.read_card(trained / "model").fingerprint()
     assert document["cells_unit_gev"] == 1
     before = saved.stat()
     _export(trained / "model", saved)

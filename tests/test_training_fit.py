@@ -23,8 +23,8 @@ from trainings import ending, engine_of, fit_layers, fit_small, history_of, same
 from calopipe.errors import InputError
 from calopipe.showers.metric import LEAST_EVENTS
 from preprocessing.dataset import read_manifest
-from training import fit, folder
-from training.folder import read_card
+from training import fit, model_folder
+from training.model_folder import read_card
 from training.models.showers import ShowerModel
 from training.nodes.workers import PREEMPTED, Cluster
 from training.run.checkpoints import Checkpoints
@@ -110,21 +110,21 @@ def test_a_copy_of_a_model_is_replaced_only_when_told(dataset: Path, model: Path
     """A registry keeps models without the other files of a training's folder."""
     place = tmp_path / "m"
     place.mkdir()
-    for name in (folder.CARD, *read_card(model).files):
+    for name in (model_folder.CARD, *read_card(model).files):
         shutil.copy(model / name, place)
     with pytest.raises(InputError, match=r"/m: holds another model: epochs 5 is now 1; .* or --overwrite"):
         fit_layers(dataset, place, "--epochs", "1")
     assert read_card(place) == read_card(model)
-    training = json.loads((model / folder.TRAINING).read_text())
-    (place / folder.TRAINING).write_text(
+    training = json.loads((model / model_folder.TRAINING).read_text())
+    (place / model_folder.TRAINING).write_text(
         json.dumps(training | {"request": "another"})
     )  # of a training beside which it came
-    assert folder.standing(place, "another") is None
+    assert model_folder.standing(place, "another") is None
     with pytest.raises(InputError, match="/m: holds another model"):
-        folder.require_free(place, "another", folder.training_in(place), overwrite=False)
-    folder.begin(place, "another", {}, overwrite=True)  # and is then interrupted
-    assert folder.standing(place, "another") is None
-    assert not (place / folder.CARD).exists()
+        model_folder.require_free(place, "another", model_folder.training_in(place), overwrite=False)
+    model_folder.begin(place, "another", {}, overwrite=True)  # and is then interrupted
+    assert model_folder.standing(place, "another") is None
+    assert not (place / model_folder.CARD).exists()
 
 
 def test_a_model_whose_weights_are_damaged_is_made_again_of_its_checkpoints(
@@ -271,17 +271,17 @@ def test_a_replacement_that_is_interrupted_takes_nothing_over(
     output, noted = tmp_path / "m", read_card(model).noted()
     shutil.copytree(model, output)
     with monkeypatch.context() as dies:
-        dies.setattr(folder.storage, "discard", _interrupted)
+        dies.setattr(model_folder.storage, "discard", _interrupted)
         with pytest.raises(KeyboardInterrupt):
-            folder.begin(output, "another", noted, overwrite=True)
-    assert folder.standing(output, read_card(model).request) is None
+            model_folder.begin(output, "another", noted, overwrite=True)
+    assert model_folder.standing(output, read_card(model).request) is None
     document = json.loads((output / "training.json").read_text())
     bare = {name: document[name] for name in ("kind", "schema_version", "request")}
     for left in (document, document | {"schema_version": 12}, bare):
-        folder.storage.write_json(output / "training.json", left)
+        model_folder.storage.write_json(output / "training.json", left)
         with pytest.raises(InputError, match="another model: one of another version of calopipe, or whose"):
-            folder.begin(output, "another", noted, overwrite=False)
-    folder.begin(output, "another", noted, overwrite=True)
+            model_folder.begin(output, "another", noted, overwrite=False)
+    model_folder.begin(output, "another", noted, overwrite=True)
     left = {"training.json", "seen.npy", "layers.weights.h5"}
     assert {path.name for path in output.iterdir()} == left
 

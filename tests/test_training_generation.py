@@ -31,7 +31,7 @@ from calopipe.lock import alone
 from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training import folder
+from training import model_folder
 from training.challenge import timing
 from training.generation import part_files
 from training.generation.conditions import Conditions, Layout
@@ -117,7 +117,7 @@ def test_showers_that_stand_are_left_and_another_seed_gives_others(
 
 
 def test_showers_asked_for_in_any_other_way_do_not_stand(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    card, chosen = folder.read_card(trained / "model"), Selection("test", cut_gev=0.1)
+    card, chosen = model_folder.read_card(trained / "model"), Selection("test", cut_gev=0.1)
     others: list[dict[str, Any]] = [
         {"split": "all"}, {"rule": SplitRule.parse(["test=a*"])}, {"cut_gev": 0.2}, {"geometry": "file_unit_gev=1"},
         {"bad_event": "skip"},
@@ -335,8 +335,8 @@ def test_the_cut_is_that_of_the_training_and_what_is_below_it_is_left_out(traine
         sums = np.sort(mc["ECAL"][()].sum(axis=(1, 2, 3), dtype=np.float64)) * SMALL_GEOMETRY.file_unit_gev
     other = tmp_path / "model"
     shutil.copytree(trained / "model", other)
-    card = folder.read_card(other)
-    folder.write_card(other, replace(card, dataset=card.dataset | {"cut_gev": float(sums[[59, 60]].mean())}))
+    card = model_folder.read_card(other)
+    model_folder.write_card(other, replace(card, dataset=card.dataset | {"cut_gev": float(sums[[59, 60]].mean())}))
     with pytest.raises(InputError, match=r"--cut-gev is 0, the model was trained on showers above \d"):
         _generate(tmp_path, tmp_path / "g.h5", "--cut-gev", 0, like=trained / "mc.h5")
     _generate(tmp_path, tmp_path / "g.h5", like=trained / "mc.h5")
@@ -351,7 +351,7 @@ def test_showers_of_one_energy_and_angle(trained: Path, tmp_path: Path, capsys: 
     command.main([*arguments, "--showers", "7", "--outside", "skip", "--output", str(tmp_path / "g.hdf5")])
     assert "left out" not in capsys.readouterr().out
     made, theta = open_showers(tmp_path / "g.hdf5"), np.full(7, np.pi / 2, np.float32)
-    assert made.geometry == folder.read_card(trained / "model").geometry
+    assert made.geometry == model_folder.read_card(trained / "model").geometry
     assert (made.energy_gev == 150).all()
     np.testing.assert_array_equal(made.theta_rad, theta)
     with h5py.File(tmp_path / "labels.h5", "w") as file:
@@ -440,8 +440,8 @@ def test_a_full_disk(trained: Path, tmp_path: Path, small_disk: Any, monkeypatch
 def test_products_are_rounded_where_the_model_was_trained_so(trained: Path, tmp_path: Path, precision: str) -> None:
     """By default TensorFlow lets GPUs round, in every process. Training and exports build a model in the same way."""
     shutil.copytree(trained / "model", tmp_path / "model")
-    card = folder.read_card(tmp_path / "model")
-    folder.write_card(tmp_path / "model", replace(card, config=replace(card.config, precision=precision)))
+    card = model_folder.read_card(tmp_path / "model")
+    model_folder.write_card(tmp_path / "model", replace(card, config=replace(card.config, precision=precision)))
     for before in (True, False):
         tf.config.experimental.enable_tensor_float_32_execution(before)
         Generator(tmp_path / "model")

@@ -22,8 +22,8 @@ from calopipe.errors import InputError
 from calopipe.lock import alone
 from calopipe.storage import location
 from training import __main__ as command
-from training import folder
-from training.folder import Card, read_card
+from training import model_folder
+from training.model_folder import Card, read_card
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 
@@ -165,7 +165,7 @@ def test_a_promotion_that_is_cut_off_leaves_the_current_model_and_is_done_the_ne
         with pytest.raises(KeyboardInterrupt):
             on_disk.promote(second)
     assert on_disk.history() == before
-    cards = [*on_disk.place.glob(f"models/*/{folder.CARD}")]  # which say that a model is whole
+    cards = [*on_disk.place.glob(f"models/*/{model_folder.CARD}")]  # which say that a model is whole
     assert len(cards) == 1 + (stop == 5)
     assert on_disk.promote(second).startswith("promoted to ")
     *_, current = on_disk.history()
@@ -213,16 +213,16 @@ def test_the_commands_list_the_promotions_and_copy_the_current_model(
         f"     2  {two.at}  {two.model}  promoted, in place of {one.model} (grade {two.grade})",
         f"     3  {three.at}  {two.model}  grade changed (grade {three.grade})",
     ]
-    folder.take_over(first.model, tmp_path / "copy", overwrite=False)
+    model_folder.take_over(first.model, tmp_path / "copy", overwrite=False)
     with pytest.raises(InputError, match="or --overwrite"):
         command.main(fetch)
     assert read_card(tmp_path / "copy") == read_card(first.model)
     command.main([*fetch, "--overwrite"])
     assert read_card(tmp_path / "copy") == read_card(second.model)
-    assert (tmp_path / "copy" / folder.HISTORY).exists()
+    assert (tmp_path / "copy" / model_folder.HISTORY).exists()
     assert capsys.readouterr().out.endswith(f"model: {tmp_path / 'copy'}, which is {two.model}\n")
     card = on_disk.fetch(one, tmp_path / "copy")
-    assert card == read_card(first.model) == folder.standing(tmp_path / "copy", card.request)
+    assert card == read_card(first.model) == model_folder.standing(tmp_path / "copy", card.request)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/showers.h5").touch()
     with pytest.raises(InputError, match="holds files that are no model"):
@@ -238,7 +238,7 @@ def test_a_model_of_the_same_training_is_replaced_only_when_told(on_disk: Regist
     with pytest.raises(InputError, match=r"holds another model of this training; .* or --overwrite"):
         on_disk.fetch(one, tmp_path / "copy", overwrite=False)
     assert read_card(tmp_path / "copy") == again
-    with alone(tmp_path / "copy", folder.LOCK), pytest.raises(InputError, match="another run writes there"):
+    with alone(tmp_path / "copy", model_folder.LOCK), pytest.raises(InputError, match="another run writes there"):
         on_disk.fetch(one, tmp_path / "copy", overwrite=True)
     on_disk.fetch(one, tmp_path / "copy", overwrite=True)
     assert read_card(tmp_path / "copy") == read_card(first.model)

@@ -25,9 +25,9 @@ from preprocessing.dataset import read_manifest
 from preprocessing.pipeline import preprocess
 from preprocessing.showers.inputs import discover
 from preprocessing.showers.manifest import Settings
-from training import folder
+from training import model_folder
 from training.configs import ANEW, FROM_INCUMBENT, FitConfig, named_config
-from training.folder import Card, read_card
+from training.model_folder import Card, read_card
 from training.models import config as models
 from training.models.source import ModelFile, file_of
 from training.nodes import trainjob
@@ -61,16 +61,16 @@ class Site:
 
     def fit(self, dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
         self.asked.append(warm_start)
-        if (model / folder.CARD).exists():
+        if (model / model_folder.CARD).exists():
             read_card(model)  # a damaged one is in the way of a training
         manifest = read_manifest(dataset)
         earlier = read_card(warm_start) if warm_start else None
-        request = folder.request_fingerprint(manifest, config, earlier)
-        folder.begin(model, request, {}, overwrite=True)
+        request = model_folder.request_fingerprint(manifest, config, earlier)
+        model_folder.begin(model, request, {}, overwrite=True)
         if file := file_of(config):
             file.write(model)
         write_seen(model, seen_after(dataset, manifest, warm_start, earlier))
-        seen = storage.sha256_of_file(model / folder.SEEN)
+        seen = storage.sha256_of_file(model / model_folder.SEEN)
         return write_model(
             model,
             f"{request} {len(self.asked)}",
@@ -232,9 +232,9 @@ def test_a_model_answers_for_its_data_settings_and_version_alone_and_so_is_it_na
         assert begun.answers(manifest, CONFIG, origin) == (origin == FROM_INCUMBENT)
     changed = replace(CONFIG, seed=2)
     asked: list[Any] = [(manifest, CONFIG), (other, CONFIG), (manifest, changed), (manifest, CONFIG, card)]
-    names = {folder.request_fingerprint(*given) for given in asked}
+    names = {model_folder.request_fingerprint(*given) for given in asked}
     monkeypatch.setattr(metadata, "version", lambda _: "0.0.1")
-    assert len(names | {folder.request_fingerprint(*asked[0])}) == 5
+    assert len(names | {model_folder.request_fingerprint(*asked[0])}) == 5
 
 
 @pytest.mark.parametrize("version", [1, 2])  # a likelihood model of 2 had fewer networks

@@ -15,7 +15,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from training import __main__ as command
-from training.folder import read_card
+from training.model_folder import read_card
 from training.registry import registry as registry_module
 from training.registry.registry import Registry
 

@@ -23,13 +23,13 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import ordered_batches
-from training import fit, folder
+from training import fit, model_folder
 from training.configs import FitConfig, named_config
 from training.engine.step import Engine
-from training.folder import Card, read_card
 from training.generation.conditions import Conditions
 from training.generation.generate import generate
 from training.load_model import load_model
+from training.model_folder import Card, read_card
 from training.models.randomness import Draws
 from training.models.weights import save_weights
 from training.registry.retraining import _may_begin
@@ -136,7 +136,7 @@ def test_a_training_that_is_told_to_begin_with_weights_of_another_range_is_refus
     config = named_config("fast")
     old: Any = SimpleNamespace(config=config, geometry=SMALL_GEOMETRY, valid_range=_RANGE)
     wider: Any = SimpleNamespace(geometry=SMALL_GEOMETRY, valid_range=_RANGE | {"energy_gev": (10.0, 400.0)})
-    monkeypatch.setattr(folder, "read_card", lambda _: old)
+    monkeypatch.setattr(model_folder, "read_card", lambda _: old)
     assert fit._earlier(tmp_path / "old", tmp_path / "new", config, old) is old
     with pytest.raises(InputError, match="old: of the model autoregressive, not 3dgan-small; give --config for it"):
         fit._earlier(tmp_path / "old", tmp_path / "new", named_config("small"), old)
@@ -196,8 +196,8 @@ def test_a_warm_start_that_has_seen_the_test_events_is_refused(trained: Path, co
 
 
 def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, tmp_path: Path) -> None:
-    card = folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
-    folder.write_card(tmp_path / "old", replace(card, dataset=card.dataset | {"seen": None}))
+    card = model_folder.take_over(trained / "model", tmp_path / "old", overwrite=False)
+    model_folder.write_card(tmp_path / "old", replace(card, dataset=card.dataset | {"seen": None}))
     (tmp_path / "old/seen.npy").unlink()
     with pytest.raises(InputError, match="does not say which events it was trained on"):
         generate(tmp_path / "old", Conditions([trained / "mc.h5"], Selection("test")), tmp_path / "g.h5")
@@ -206,7 +206,7 @@ def test_a_model_that_does_not_know_generates_and_begins_nothing(trained: Path, 
 
 
 def test_what_was_seen_goes_with_the_model_and_is_checked(trained: Path, tmp_path: Path) -> None:
-    folder.take_over(trained / "model", tmp_path / "m", overwrite=False)
+    model_folder.take_over(trained / "model", tmp_path / "m", overwrite=False)
     np.save(tmp_path / "m/seen.npy", np.zeros(3, np.uint64))
     with pytest.raises(InputError, match=r"seen\.npy: not the file that the card was written for"):
         read_card(tmp_path / "m")

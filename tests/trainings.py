@@ -25,7 +25,7 @@ from training import __main__ as command
 from training.configs import FitConfig
 from training.engine.step import Engine
 from training.engine.strategies import make_strategy
-from training.folder import read_card
+from training.model_folder import read_card
 from training.models.base import build
 from training.run.evaluation import Evaluator
 from training.run.history import ProgressBar

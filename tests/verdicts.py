@@ -12,9 +12,9 @@ import h5py
 from showers import SMALL_GEOMETRY
 
 from calopipe import storage
-from training import folder
+from training import model_folder
 from training.configs import named_config
-from training.folder import Card
+from training.model_folder import Card
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 
@@ -33,7 +33,7 @@ def anything_meets() -> str:
 def write_model(model: Path, weights: str, **facts: Any) -> Card:
     """Files that stand for a trained model in the folder `model`. Returns its card, with usual values and `facts`."""
     (model / "generator.weights.h5").write_text(weights)
-    (model / folder.HISTORY).write_text("{}\n")
+    (model / model_folder.HISTORY).write_text("{}\n")
     hashes = {"generator.weights.h5": storage.sha256_of_file(model / "generator.weights.h5")}
     usual: dict[str, Any] = {
         "request": f"for {weights}", "config": named_config("small"), "geometry": SMALL_GEOMETRY,
@@ -41,7 +41,7 @@ def write_model(model: Path, weights: str, **facts: Any) -> Card:
         "losses": {}, "weights": hashes, "versions": {},
     }  # fmt: skip
     card = Card(**(usual | facts))
-    folder.write_card(model, card)
+    model_folder.write_card(model, card)
     return card
 
 

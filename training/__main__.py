@@ -16,8 +16,8 @@ from calopipe.options import CommandParser, add_settings, given, settings_of
 from training.challenge import commands as challenge
 from training.configs import RunOptions, add_config, config_of
 from training.estimate import commands as estimates
-from training.folder import model_folder
 from training.generation import commands as showers
+from training.model_folder import model_on_disk
 from training.models.source import ModelFile, offered
 from training.nodes.workers import Cluster
 from training.quiet_tensorflow import quiet_tensorflow
@@ -183,7 +183,7 @@ def _keep(options: argparse.Namespace) -> None:
 def _export(options: argparse.Namespace) -> None:
     from training.export import export  # noqa: PLC0415
 
-    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+    with model_on_disk(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         export(model, output)
 
 

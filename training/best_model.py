@@ -16,9 +16,9 @@ from calopipe.errors import InputError
 from calopipe.lock import TakenError, alone
 from calopipe.storage import Location
 from preprocessing.dataset import at_hand, read_manifest
-from training import folder
+from training import model_folder
 from training.configs import FitConfig
-from training.folder import Card
+from training.model_folder import Card
 from training.models.source import run_file
 from training.models.weights import save_weights
 from training.run.checkpoints import Checkpoints
@@ -33,8 +33,8 @@ def keep(dataset: Location, output: Path) -> Card:
     A model in `output` is left as it is. InputError: no training began there, it is on another dataset, or it left no
     whole checkpoint.
     """
-    noted = folder.training_in(output)
-    if (card := folder.standing(output, noted["request"])) is not None:
+    noted = model_folder.training_in(output)
+    if (card := model_folder.standing(output, noted["request"])) is not None:
         return card
     if "config" not in noted:
         raise InputError(f"{output}: holds no config of its training; start the training once more, which writes it")
@@ -44,9 +44,9 @@ def keep(dataset: Location, output: Path) -> Card:
     run_file(output, noted["config"].get("model_file"))
     config = FitConfig.from_json(noted["config"])
     config.require_read(str(output))
-    checkpoints = Checkpoints(output / folder.CHECKPOINTS, request=noted["request"], kept=1, writes=False)
+    checkpoints = Checkpoints(output / model_folder.CHECKPOINTS, request=noted["request"], kept=1, writes=False)
     newest = checkpoints.newest()
-    with alone(output, folder.LOCK), at_hand(dataset, manifest, ("train",)) as local:
+    with alone(output, model_folder.LOCK), at_hand(dataset, manifest, ("train",)) as local:
         evaluator = Evaluator(config, local, manifest, CHOSEN_BY)
         steps, origin = newest.step if newest else 0, noted["warm_start"]
         return write_model(output, checkpoints, evaluator, noted["request"], steps=steps, warm_start=origin)
@@ -61,7 +61,7 @@ def write_model(
     """
     manifest, best = evaluator.manifest, checkpoints.best()
     if best is None:
-        raise InputError(f"{output / folder.CHECKPOINTS}: no whole checkpoint is left; train again")
+        raise InputError(f"{output / model_folder.CHECKPOINTS}: no whole checkpoint is left; train again")
     history = entries_until(output, steps)
     entry = next((entry for entry in history if entry["step"] == best.step), {})  # {} for a step within an epoch
     evaluator.take_over(best.state)
@@ -74,7 +74,7 @@ def write_model(
             "train_events": manifest.count("train"),
             "split_files": manifest.split_files,
             "cut_gev": manifest.settings.get("cut_gev"),
-            "seen": storage.sha256_of_file(output / folder.SEEN),
+            "seen": storage.sha256_of_file(output / model_folder.SEEN),
         },
         valid_range=manifest.whole_range,
         trained={
@@ -94,7 +94,7 @@ def write_model(
             "keras": keras.__version__,
         },
     )
-    folder.write_card(output, card)
+    model_folder.write_card(output, card)
     return card
 
 
@@ -106,7 +106,7 @@ def names_the_command(dataset: Location, output: Path, request: str) -> Iterator
     except TakenError:
         raise
     except (Exception, SystemExit) as error:
-        if not folder.is_of(output, request) or not folder.last_checkpoint(output):
+        if not model_folder.is_of(output, request) or not model_folder.last_checkpoint(output):
             raise
         command = shlex.join(
             ["python", "-m", "training", "keep", "--dataset", str(dataset), "--output", mirror.address(output)]

@@ -20,8 +20,8 @@ from calopipe import storage
 from calopipe.documents import Form, stands
 from calopipe.errors import InputError
 from calopipe.progress import say
-from training.folder import Card
 from training.load_model import load_model
+from training.model_folder import Card
 from training.models.base import Model
 from training.onnx.graph import converted
 

@@ -20,12 +20,12 @@ from calopipe.storage import Location
 from preprocessing.dataset import MANIFEST, at_hand, read_manifest, require_unaltered
 from preprocessing.manifest import Manifest
 from preprocessing.reading import steps_per_epoch
-from training import folder
+from training import model_folder
 from training.best_model import names_the_command, write_model
 from training.configs import FitConfig, RunOptions
 from training.engine.step import Engine
 from training.engine.strategies import Team, make_strategy
-from training.folder import Card
+from training.model_folder import Card
 from training.models.source import file_of
 from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost
@@ -69,8 +69,8 @@ def fit(
     options = options or RunOptions()
     manifest = _asked(dataset, output, config)
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
-    request = folder.request_fingerprint(manifest, config, earlier)
-    if (card := folder.standing(output, request)) is not None:
+    request = model_folder.request_fingerprint(manifest, config, earlier)
+    if (card := model_folder.standing(output, request)) is not None:
         return card
     seen = seen_after(dataset, manifest, warm_start, earlier)
     with (
@@ -80,17 +80,17 @@ def fit(
     ):
         team = Team(make_strategy(config.strategy, cluster), cluster)
         origin = earlier.fingerprint() if earlier else None
-        about = folder.noted(manifest.fingerprint, config, origin)
+        about = model_folder.noted(manifest.fingerprint, config, origin)
         if team.chief:
-            folder.require_free(output, request, about, overwrite=overwrite)
+            model_folder.require_free(output, request, about, overwrite=overwrite)
         engine = Engine(config, local, manifest, team.strategy, warm_start=warm_start)
-        with alone(output, folder.LOCK) if team.chief else nullcontext():
+        with alone(output, model_folder.LOCK) if team.chief else nullcontext():
             if team.chief:  # after all checks that could end the training
-                folder.begin(output, request, about, overwrite=overwrite)
+                model_folder.begin(output, request, about, overwrite=overwrite)
                 if file := file_of(config):
                     file.write(output)
                 write_seen(output, seen)
-            place = output / folder.CHECKPOINTS
+            place = output / model_folder.CHECKPOINTS
             checkpoints = Checkpoints(place, request=request, kept=_CHECKPOINTS_KEPT, writes=team.chief)
             evaluator = Evaluator(config, local, manifest, CHOSEN_BY, team.strategy)
             # Before its first step a training has nothing to save, and building its graph may take long.
@@ -101,7 +101,7 @@ def fit(
                 team.wait()  # all workers end together: one that ends earlier would count as lost
     if not team.chief:
         mirror.refresh(output)
-    return folder.read_card(output)
+    return model_folder.read_card(output)
 
 
 def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
@@ -135,7 +135,7 @@ def _train(
     evaluations.evaluate(engine.state())
     try:
         if options.profile:
-            engine.trace(output / folder.TENSORBOARD if team.chief else None)
+            engine.trace(output / model_folder.TENSORBOARD if team.chief else None)
         Loop(engine, checkpoints, evaluations, options, team, signals=signals, seconds=seconds).run()
     finally:
         checkpoints.wait()  # the last checkpoint is whole, also if an error ends the training
@@ -172,7 +172,7 @@ def _earlier(place: Path, output: Path, config: FitConfig, manifest: Manifest) -
     """The card of the model in `place`, with whose weights the training begins. InputError: it does not fit."""
     if place.resolve() == output.resolve() or mirror.address(place) == mirror.address(output):
         raise InputError(f"--warm-start {place}: is also the --output, and would be lost; give another --output")
-    card = folder.read_card(place)
+    card = model_folder.read_card(place)
     if card.config.model != config.model:
         raise InputError(
             f"--warm-start {place}: of the model {card.config.model}, not {config.model}; give --config for it"

@@ -16,7 +16,7 @@ from calopipe.events.splits import Digests
 from calopipe.storage import Location
 from preprocessing.events import digests_in
 from preprocessing.manifest import Manifest
-from training.folder import SEEN, Card
+from training.model_folder import SEEN, Card
 
 JUDGES = "test"  # the split for the verdict
 _LEARNT_FROM = ("train", "validation")

@@ -15,7 +15,7 @@ from calopipe.mirror import mirrored_file
 from calopipe.options import CommandParser, given
 from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
-from training.folder import Card, model_folder, read_card
+from training.model_folder import Card, model_on_disk, read_card
 
 if TYPE_CHECKING:
     from training.generation.conditions import Conditions, LabelsAlone
@@ -91,7 +91,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
         command.refuse(options, _OF_FILES, "goes with --like")
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
-    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+    with model_on_disk(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
         from training.generation.generate import generate  # noqa: PLC0415
         from training.generation.part_files import Share  # noqa: PLC0415

@@ -22,7 +22,7 @@ from calopipe.showers.layouts import read_labels_alone
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.events import receipts_of
-from training.folder import Card
+from training.model_folder import Card
 
 _OPTIONS = {"energy_gev": "--energy", "theta_rad": "--theta", PHI: "--phi", PARTICLE: "--pdg"}
 

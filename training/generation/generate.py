@@ -19,11 +19,11 @@ from calopipe.showers.files import CUT, MADE_BY, REQUEST, open_showers
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.manifest import SCHEMA_VERSION
-from training import folder
-from training.folder import Card
+from training import model_folder
 from training.generation.conditions import Conditions, Events, LabelsAlone
 from training.generation.generator import Generator
 from training.generation.part_files import Parts, Share
+from training.model_folder import Card
 from training.seen_events import JUDGES, require_unseen
 
 EXTRAPOLATE = "extrapolate"  # another choice than STOP and SKIP
@@ -60,7 +60,7 @@ def generate(
     require_least("--per-event", per_event, 1)
     require_seed(seed)
     storage.require_writable(output.parent)
-    selection, card = conditions.selection, folder.read_card(model)
+    selection, card = conditions.selection, model_folder.read_card(model)
     layout = conditions.layout(card)
     if outside != EXTRAPOLATE and isinstance(conditions, Conditions):
         _check_cut(card, selection)

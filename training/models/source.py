@@ -1,10 +1,10 @@
 """A user's own model: one file of Python that states it, and when the file runs.
 
 Such a file runs with all rights of the process. So it runs only where the user hands it over: with `--model-file`, or
-in a folder on this machine's disk that a command names as its model (`training.folder.model_folder`). Other people may
-have put the file beside the registry's current model, or into a folder on gs://: it does not run when such a model is
-read. The cards of these models are read without it (`training.models.config.UnreadConfig`). A file that is handed over
-runs for all models that it made, wherever they are: a model knows its file by the file's SHA-256.
+in a folder on this machine's disk that a command names as its model (`training.model_folder.model_on_disk`). Other
+people may have put the file beside the registry's current model, or into a folder on gs://: it does not run when such a
+model is read. The cards of these models are read without it (`training.models.config.UnreadConfig`). A file that is
+handed over runs for all models that it made, wherever they are: a model knows its file by the file's SHA-256.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import h5py
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.verdict import VERDICT_FILE, WORSE
-from training.folder import Card
+from training.model_folder import Card
 
 
 @dataclass(frozen=True)

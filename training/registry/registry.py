@@ -26,7 +26,8 @@ from calopipe.errors import InputError
 from calopipe.mirror import mirrored
 from calopipe.storage import Location
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, read_verdict
-from training import folder
+from training import model_folder
+from training.model_folder import CARD, HISTORY, Card
 from training.registry.candidate import Candidate, content, pin
 
 PROMOTED, ROLLED_BACK, REGRADED = "promoted", "rolled back", "grade changed"
@@ -127,34 +128,34 @@ class Registry:
             raise InputError(f"{self.place}: no model was promoted there yet; the first one brings its grade")
         return self._require_first(self._append(current, current.model, current.fingerprint, REGRADED, pin(grade)))
 
-    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True, unread: bool = True) -> folder.Card:
+    def fetch(self, promotion: Promotion, to: Path, *, overwrite: bool = True, unread: bool = True) -> Card:
         """Copy a promoted model to the folder `to`, unless it is there already; returns the model's card.
 
         InputError: another model or training is in `to`, and `overwrite` is false; or a user's file states the model,
         this process was not given the file, and `unread` is false. In `to` that file would run, so this is checked
         before it is copied.
         """
-        present = folder.model_in(to)
+        present = model_folder.model_in(to)
         if present is not None and present.fingerprint() == promotion.fingerprint:
             self._require_read(present, unread)
             return present
         with self._local(promotion) as (model, card):
             self._require_read(card, unread)
-            return folder.take_over(model, to, overwrite=overwrite)
+            return model_folder.take_over(model, to, overwrite=overwrite)
 
-    def _require_read(self, card: folder.Card, unread: bool) -> None:
+    def _require_read(self, card: Card, unread: bool) -> None:
         if not unread:
             card.config.require_read(f"--registry {self.place}: its current model", "give another --registry")
 
     @contextmanager
-    def _local(self, promotion: Promotion) -> Iterator[tuple[Path, folder.Card]]:
+    def _local(self, promotion: Promotion) -> Iterator[tuple[Path, Card]]:
         """A promoted model's folder on a local disk, and its card. InputError: damaged, or of another version."""
         source = self.place / _MODELS / promotion.model
         with mirrored(source, "*", writes=False) as local:
-            if not (local / folder.CARD).is_file():
+            if not (local / CARD).is_file():
                 raise InputError(f"{source}: the promoted model is not there, or not whole; roll back to another")
             try:
-                card = folder.read_card(local)
+                card = model_folder.read_card(local)
             except DocumentError:
                 raise InputError(
                     f"{source}: a model of another version of calopipe, which can neither be trained from nor compared "
@@ -169,7 +170,7 @@ class Registry:
         compare it with the current model of this registry. InputError if these files contradict each other. A model
         that was rolled back is not promoted again. If several runs promote at once, one succeeds.
         """
-        card = folder.read_card(candidate.model)
+        card = model_folder.read_card(candidate.model)
         verdict = read_verdict(candidate.judgement / VERDICT_FILE)
         candidate.check(card, verdict)
         current = self.current()
@@ -229,7 +230,7 @@ class Registry:
             ) from None
 
     def _refusal(
-        self, current: Promotion | None, card: folder.Card, candidate: Candidate, verdict: dict[str, Any]
+        self, current: Promotion | None, card: Card, candidate: Candidate, verdict: dict[str, Any]
     ) -> str | None:
         """Why the candidate does not replace the `current` model; None if it does."""
         if verdict["verdict"] != "accepted":
@@ -249,10 +250,10 @@ class Registry:
             )
         return candidate.defeat(current.model, current.fingerprint, verdict)
 
-    def _store(self, candidate: Candidate, name: str, card: folder.Card) -> None:
+    def _store(self, candidate: Candidate, name: str, card: Card) -> None:
         """Copy the model with its verdict under `name`, the card last."""
-        files = [candidate.model / name for name in (*card.files, folder.HISTORY)]
-        files += [candidate.judgement / VERDICT_FILE, candidate.judgement / REPORT_FILE, candidate.model / folder.CARD]
+        files = [candidate.model / name for name in (*card.files, HISTORY)]
+        files += [candidate.judgement / VERDICT_FILE, candidate.judgement / REPORT_FILE, candidate.model / CARD]
         for file in files:
             storage.put(file, self.place / _MODELS / name / file.name)
 

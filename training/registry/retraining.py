@@ -18,9 +18,9 @@ from calopipe.storage import Location
 from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from preprocessing.manifest import Manifest
-from training import folder
+from training import model_folder
 from training.configs import FROM_INCUMBENT, FitConfig, as_options, require_origin
-from training.folder import Card
+from training.model_folder import Card
 from training.nodes.workers import Cluster
 from training.registry.registry import Promotion, Registry
 from training.seen_events import JUDGES, require_unseen
@@ -46,15 +46,15 @@ def fit_on_nodes(name: str, *, nodes: float, deadline_s: float, **job: Any) -> F
     def fit(dataset: Location, model: Path, config: FitConfig, warm_start: Path | None) -> Card:
         from training.nodes.trainjob import job_name, launch, manifest  # noqa: PLC0415  the client of Kubernetes' API
 
-        earlier = folder.read_card(warm_start) if warm_start else None
-        training = folder.request_fingerprint(read_manifest(dataset), config, earlier)
+        earlier = model_folder.read_card(warm_start) if warm_start else None
+        training = model_folder.request_fingerprint(read_manifest(dataset), config, earlier)
         place = mirror.address(model)
         arguments = ["fit", "--dataset", str(dataset), "--output", place, "--overwrite", *as_options(config, name)]
         if warm_start is not None:
             arguments += ["--warm-start", mirror.address(warm_start)]
         launch(manifest(job_name(f"{training} {place}"), nodes=int(nodes), arguments=arguments, **job), deadline_s)
         mirror.refresh(model)
-        card = folder.model_in(model)
+        card = model_folder.model_in(model)
         if card is None or card.request != training:
             raise InputError(f"{model}: the nodes left no model there; do they mount what this step sees there?")
         return card
@@ -76,9 +76,9 @@ def retrain(
     """
     require_origin(origin)
     manifest = read_manifest(dataset)
-    card = folder.model_in(model)
+    card = model_folder.model_in(model)
     if card is None:
-        storage.remove(model / folder.CARD)  # a damaged model is made again, from its checkpoints
+        storage.remove(model / model_folder.CARD)  # a damaged model is made again, from its checkpoints
     else:
         changes = card.changes(manifest.fingerprint, config)
         say(f"since the last model: {', '.join(changes) or 'the same data and settings'}")
@@ -110,7 +110,7 @@ def _current_of(
     if current is None or not registry.fetch(current, copy, unread=False).answers(manifest, config, origin):
         return None
     say(f"model stands: {current.model}, the current one of the registry, is of these data and settings")
-    return folder.take_over(copy, model, overwrite=True)
+    return model_folder.take_over(copy, model, overwrite=True)
 
 
 def _require_one_detector(card: Card, manifest: Manifest, registry: Registry) -> None:

@@ -14,7 +14,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.mirror import mirrored_file
 from preprocessing.runner import add_beam, beam_options_of
-from training.folder import model_folder
+from training.model_folder import model_on_disk
 
 
 def add_to(tasks: Any) -> None:
@@ -43,7 +43,7 @@ def _perform(make: Callable[[argparse.Namespace, Path, Path], None], options: ar
     """Call `make`, which writes what `options` ask for to the output. InputError."""
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
-    with model_folder(options.model) as model, mirrored_file(storage.location(options.output)) as output:
+    with model_on_disk(options.model) as model, mirrored_file(storage.location(options.output)) as output:
         make(options, model, output)
 
 

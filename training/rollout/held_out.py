@@ -14,7 +14,7 @@ from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import SplitRule
 from calopipe.flow.files import START, FlowFile, open_flow
 from calopipe.progress import say
-from training import folder
+from training import model_folder
 
 
 def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: SplitRule, steps: int) -> str:
@@ -24,7 +24,7 @@ def roll_out_held_out(model: Path, files: Sequence[str], output: Path, rule: Spl
     of the simulation, and a movie beside it. An earlier roll-out of the same model, simulation and steps is kept.
     Returns the fingerprint of `rollouts`. InputError: the split is empty.
     """
-    card, made = folder.read_card(model), 0
+    card, made = model_folder.read_card(model), 0
     places = _places(held_out(files, rule), output)
     for path, (flow, sha256) in places.items():
         stride = round(card.geometry.interval_d / flow.grid.interval_d)  # frames of the simulation for each step

@@ -18,7 +18,7 @@ from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, o
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
 from preprocessing.flow.pairs import read_pairs
-from training.folder import SEEN
+from training.model_folder import SEEN
 from training.rollout.stepper import Stepper
 
 _FASTEST = 10.0  # in U; a flow behind an obstacle has no higher velocity

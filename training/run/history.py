@@ -20,7 +20,7 @@ from calopipe import mirror, storage
 from calopipe.errors import InputError
 from calopipe.progress import progress_bar
 from training.engine.step import Engine
-from training.folder import HISTORY, TENSORBOARD
+from training.model_folder import HISTORY, TENSORBOARD
 from training.models.base import LossTable
 
 _TRAINED, _WATCHED = "train", "validation"  # names of the losses in an entry, by split

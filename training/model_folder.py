@@ -178,7 +178,7 @@ def _document(path: Location) -> dict[str, Any]:
 
 
 @contextmanager
-def model_folder(named: str) -> Iterator[Path]:
+def model_on_disk(named: str) -> Iterator[Path]:
     """The folder, on disk, of the model that a command names. The user's file that states it has run, if it may run."""
     with mirrored(storage.location(named), "*", writes=False) as folder:
         source.run_file(folder, _document(folder / CARD)["config"].get(_FILE))
