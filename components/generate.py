@@ -45,7 +45,7 @@ def generate(
         from calopipe.events.tolerance import SKIP
         from calopipe.showers.selection import Reading
         from calopipe.storage import location, sha256_of_file
-        from training.challenge.timing import time_generation
+        from training.calochallenge.timing import time_generation
         from training.generation.conditions import Conditions
         from training.generation.generate import EXTRAPOLATE, generate
         from training.generation.part_files import Share

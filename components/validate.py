@@ -41,7 +41,7 @@ def validate(
     with working(output, "validate", "*.json", "report.html", ".classifier.json.parts/**") as run:
         from calopipe.showers.selection import Reading
         from calopipe.storage import location, require_file
-        from validation.challenge.numbers import Asked
+        from validation.calochallenge.numbers import Asked
         from validation.compare import validate
 
         generated, rival = (location(f"{output}/{name}.h5") for name in ("generated", "incumbent"))
@@ -52,7 +52,7 @@ def validate(
         chosen: dict[str, Any] = {"selection": Reading(**reading).selection("test"), "seed": seed}
         asked = None
         if challenge:
-            from training.challenge.discriminate import discriminate  # loads TensorFlow
+            from training.calochallenge.discriminate import discriminate  # loads TensorFlow
 
             discriminate(reference, [generated], run / "classifier.json", **chosen)
             asked = Asked.read(run / "classifier.json", run / "timing.json")

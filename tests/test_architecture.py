@@ -27,7 +27,7 @@ PACKAGES = {
 LAYERS = {
     "calopipe": (("calopipe",), ("calopipe.events",), ("calopipe.flow",), ("calopipe.showers",)),
     "validation": (
-        ("validation.measure",), ("validation.statistics",), ("validation.challenge",), ("validation.judge",),
+        ("validation.measure",), ("validation.statistics",), ("validation.calochallenge",), ("validation.judge",),
         ("validation.report",), ("validation",),
     ),
     "training": (

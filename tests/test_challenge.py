@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from calopipe.showers.calochallenge.highlevel import HighLevel, high_level
 from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.detectors import known
 from calopipe.showers.positions import voxel_order
-from validation.challenge.histograms import Histograms, _edges, energy_edges, separations
+from validation.calochallenge.histograms import Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd
 
 Array = NDArray[np.float64]

@@ -16,14 +16,14 @@ from showers import make_file
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.showers.challenge import CLASSIFIER, TIMING
-from calopipe.showers.challenge.highlevel import high_level
+from calopipe.showers.calochallenge import CLASSIFIER, TIMING
+from calopipe.showers.calochallenge.highlevel import high_level
 from calopipe.showers.detectors import known
 from calopipe.showers.files import open_showers
 from validation.__main__ import _asked, parser
-from validation.challenge.histograms import Histograms, separations
-from validation.challenge.numbers import Asked, _mean, features, numbers
-from validation.challenge.published import published
+from validation.calochallenge.histograms import Histograms, separations
+from validation.calochallenge.numbers import Asked, _mean, features, numbers
+from validation.calochallenge.published import published
 from validation.measure.sets import COUNT
 from validation.report.page import _these
 from validation.report.page import challenge as section
@@ -62,7 +62,7 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
 
 
 def test_published_values_are_for_the_size_of_the_smaller_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("validation.challenge.numbers.published", lambda _, showers: showers)
+    monkeypatch.setattr("validation.calochallenge.numbers.published", lambda _, showers: showers)
     rings = [opened(make_rings(tmp_path / f"{events}.h5", events=events, seed=1)) for events in (20, 30)]
     squares = [opened(make_file(tmp_path / f"square{events}.h5", events=events)) for events in (20, 30)]
     for few, many in (rings, squares):

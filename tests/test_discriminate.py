@@ -19,8 +19,8 @@ from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.positions import voxel_order
 from calopipe.showers.selection import Selection
 from training import __main__ as command
-from training.challenge import discriminate as module
-from training.challenge.discriminate import discriminate
+from training.calochallenge import discriminate as module
+from training.calochallenge.discriminate import discriminate
 from training.models.classifier import ClassifierConfig
 from training.models.classifier.model import Discriminator
 

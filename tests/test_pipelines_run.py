@@ -342,7 +342,7 @@ def test_the_report_has_the_challenges_numbers_if_asked(
 ) -> None:
     """Both steps run on a copy of the run, whose showers are kept. Rectangular cells: only a classifier, and times."""
     shutil.copytree(output, tmp_path / "out")
-    monkeypatch.setattr("training.challenge.timing._BATCHES", {1: 1})
+    monkeypatch.setattr("training.calochallenge.timing._BATCHES", {1: 1})
     given = _given(output) | {"output": str(tmp_path / "out"), "challenge": True}
     (made, _), _ = perform(generate, tmp_path, **given, per_event=2)
     del given["model_file"]

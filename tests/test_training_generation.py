@@ -32,7 +32,7 @@ from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
 from training import __main__ as command
 from training import model_folder
-from training.challenge import timing
+from training.calochallenge import timing
 from training.generation import part_files
 from training.generation.conditions import Conditions, Layout
 from training.generation.generate import EXTRAPOLATE, _attributes, _request, generate

@@ -32,7 +32,7 @@ from calopipe.grade import tolerances
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Showers
 from calopipe.showers.selection import Selection
 from calopipe.verdict import Comparison, overall, read_verdict, require_own_verdict
-from validation.challenge.numbers import Asked
+from validation.calochallenge.numbers import Asked
 from validation.compare import validate
 from validation.measure.observables import Observables
 from validation.report.plots import png

@@ -13,7 +13,7 @@ from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
 from calopipe.options import CommandParser, add_settings, given, settings_of
-from training.challenge import commands as challenge
+from training.calochallenge import commands as challenge
 from training.configs import RunOptions, add_config, config_of
 from training.estimate import commands as estimates
 from training.generation import commands as showers

@@ -19,7 +19,7 @@ from calopipe.showers.selection import Reading, add_selection
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 if TYPE_CHECKING:
-    from validation.challenge.numbers import Asked
+    from validation.calochallenge.numbers import Asked
 
 _SHOWN = 5  # criteria
 _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
@@ -161,7 +161,7 @@ def _show(document: Mapping[str, Any], output: storage.Location) -> None:
 
 def _asked(options: argparse.Namespace) -> Asked | None:
     """What is asked of CaloChallenge's numbers; None unless they, or a file for their table, are given as options."""
-    from validation.challenge.numbers import Asked  # noqa: PLC0415  as above
+    from validation.calochallenge.numbers import Asked  # noqa: PLC0415  as above
 
     files = [options.classifier, options.timing]
     if not (options.challenge or any(files)):

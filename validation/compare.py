@@ -17,7 +17,7 @@ from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from calopipe.verdict import OVERVIEW_FILE, Comparison, overall
-from validation.challenge.numbers import Asked, numbers
+from validation.calochallenge.numbers import Asked, numbers
 from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all, scalars
 from validation.judge.challenger import against_incumbent

@@ -24,7 +24,7 @@ from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geo
 from calopipe.showers.layouts import GEOMETRY
 
 _FILE = ".toml"
-_KNOWN = Path(__file__).with_name("challenge")  # files of calorimeters that have names
+_KNOWN = Path(__file__).with_name("calochallenge")  # files of calorimeters that have names
 _MOST_LAYERS = 10_000  # the largest number of alike layers
 _THINNER = 1e-3  # tolerance for rounding, in pitches: a layer's materials fill its pitch
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")

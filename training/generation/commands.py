@@ -92,7 +92,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
     if not options.output.endswith((".h5", ".hdf5")):
         raise InputError(f"--output {options.output}: expected a name that ends in .h5")
     with model_on_disk(options.model) as model, mirrored_file(storage.location(options.output)) as output:
-        from training.challenge.timing import time_generation  # noqa: PLC0415  TensorFlow
+        from training.calochallenge.timing import time_generation  # noqa: PLC0415  TensorFlow
         from training.generation.generate import generate  # noqa: PLC0415
         from training.generation.part_files import Share  # noqa: PLC0415
 

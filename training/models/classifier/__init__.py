@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from calopipe.options import setting
+from calopipe.showers.calochallenge.highlevel import require_rings
 from calopipe.showers.cells import Geometry
-from calopipe.showers.challenge.highlevel import require_rings
 from training.models.config import FitConfig, register
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+from calopipe.showers.calochallenge.highlevel import high_level, layers_with_angles
 from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
-from calopipe.showers.challenge.highlevel import high_level, layers_with_angles
 from calopipe.showers.positions import voxel_order
 from preprocessing.manifest import Manifest
 from preprocessing.reading import decode, decode_hits, dense
@@ -39,7 +39,7 @@ class Discriminator(Model):
     """Tells whether a shower is Monte Carlo's. In its dataset Monte Carlo's showers have even numbers in their file.
 
     Low-level inputs are log10 of the incident energy in MeV, and each cell in percent of this energy. High-level inputs
-    are the vector of `calopipe.showers.challenge.highlevel`.
+    are the vector of `calopipe.showers.calochallenge.highlevel`.
     """
 
     averaged = ("discriminator",)

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from calopipe.showers.calochallenge.highlevel import HighLevel, layers_with_angles
 from calopipe.showers.cells import Array, Geometry
-from calopipe.showers.challenge.highlevel import HighLevel, layers_with_angles
 from validation.statistics.resampling import separation
 
 # The least energy of a cell in MeV. Datasets 2 and 3: the readout threshold, 0.5 keV in silicon, over the sampling

@@ -14,7 +14,7 @@ import tensorflow as tf
 from calopipe import storage
 from calopipe.documents import require_own, stands
 from calopipe.progress import say
-from calopipe.showers.challenge import TIMING
+from calopipe.showers.calochallenge import TIMING
 from training.generation.conditions import Conditions, LabelsAlone
 from training.generation.generator import Generator
 from training.models.precision import processor

@@ -37,7 +37,7 @@ def add_to(tasks: Any) -> None:
 
 def perform(options: argparse.Namespace) -> None:
     """Train the classifiers that `options` ask for, and print what they find. InputError."""
-    from training.challenge.discriminate import discriminate  # noqa: PLC0415
+    from training.calochallenge.discriminate import discriminate  # noqa: PLC0415
 
     with mirrored_file(storage.location(options.output)) as output:
         document = discriminate(

@@ -11,13 +11,13 @@ import numpy as np
 
 from calopipe.documents import finite
 from calopipe.errors import InputError
+from calopipe.showers.calochallenge import CLASSIFIER, TIMING
+from calopipe.showers.calochallenge.highlevel import HighLevel, high_level
 from calopipe.showers.cells import Array
-from calopipe.showers.challenge import CLASSIFIER, TIMING
-from calopipe.showers.challenge.highlevel import HighLevel, high_level
 from calopipe.showers.positions import positions
 from calopipe.storage import Location
-from validation.challenge.histograms import Histograms, separations
-from validation.challenge.published import published
+from validation.calochallenge.histograms import Histograms, separations
+from validation.calochallenge.published import published
 from validation.measure.sets import ShowerSet
 from validation.statistics.distances import distances
 

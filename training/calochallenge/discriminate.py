@@ -20,8 +20,8 @@ from calopipe.documents import require_own, stands
 from calopipe.errors import InputError
 from calopipe.events.splits import SplitRule
 from calopipe.lock import alone
+from calopipe.showers.calochallenge import CLASSIFIER
 from calopipe.showers.cells import Array, Showers
-from calopipe.showers.challenge import CLASSIFIER
 from calopipe.showers.files import ShowerFile, open_all
 from calopipe.showers.selection import Selection
 from calopipe.showers.writer import shower_writer
