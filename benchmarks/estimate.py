@@ -18,7 +18,7 @@ import numpy as np
 from calopipe.showers.cells import REFERENCE_GEOMETRY
 from training.configs import named_config
 from training.estimate.catalogue import Catalogue, Kind, load_catalogue
-from training.estimate.model import Pace, Spread, Work, exchange_seconds, pace_of, step_seconds
+from training.estimate.estimate import Pace, Spread, Work, exchange_seconds, pace_of, step_seconds
 from training.estimate.work import work_of
 
 _SCALAR = 4.0  # bytes of a number

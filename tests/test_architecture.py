@@ -94,7 +94,7 @@ def test_imports_go_to_other_packages_as_they_may_within_one_downwards_and_in_no
 _STACK = ("tensorflow", "keras", "apache_beam")
 _LIGHT = {
     "pipelines.submit; pipelines.submit.parser()": (*_STACK, "h5py", "scipy", "matplotlib", "kfp", "kubernetes"),
-    "training.__main__, training.estimate.model, pipelines.checks, components.step": (*_STACK, "kfp"),
+    "training.__main__, training.estimate.estimate, pipelines.checks, components.step": (*_STACK, "kfp"),
     "calopipe.storage, calopipe.verdict, calopipe.grade": (*_STACK, "h5py", "kfp", "numpy"),
     "calopipe.kubernetes": ("kubernetes", "kfp", "numpy"),
     "components.train, pipelines.calorimeter, pipelines.remote.commands, training.nodes.trainjob": _STACK,

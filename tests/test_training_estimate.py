@@ -27,7 +27,7 @@ from training.configs import named_config
 from training.estimate import commands
 from training.estimate import work as counting
 from training.estimate.catalogue import BUILT_IN, Catalogue, Kind, Link, Peak, Price, Rate, load_catalogue
-from training.estimate.model import Pace, Work, estimate, exchange_seconds, pace_of, step_seconds
+from training.estimate.estimate import Pace, Work, estimate, exchange_seconds, pace_of, step_seconds
 
 
 @pytest.fixture(scope="module")

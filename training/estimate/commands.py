@@ -14,7 +14,7 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
 from training.configs import add_config, config_of
 from training.estimate.catalogue import load_catalogue
-from training.estimate.model import Estimate, Spread, estimate
+from training.estimate.estimate import Estimate, Spread, estimate
 
 _COLUMNS = ("devices", "s an epoch", "time", "efficiency", "GB a device", "$ on demand", "$ spot", "rate from")
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from training.engine.exchange import averaged, statistics
 from training.engine.step import gradients_of
-from training.estimate.model import Work
+from training.estimate.estimate import Work
 from training.models.base import Model, build
 from training.models.config import FitConfig
 from training.models.precision import plain_forms
