@@ -38,8 +38,8 @@ from training.engine.strategies import make_strategy
 from training.models.base import build
 from training.models.randomness import Draws
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY
+from training.run.evaluator import Evaluator
 from training.seen_events import seen_after, write_seen
 
 _EVALUATED = 32  # showers in a call of the losses

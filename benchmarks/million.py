@@ -128,7 +128,7 @@ def trained(dataset: Path) -> dict[str, Any]:
     from training.configs import DEFAULT, named_config  # noqa: PLC0415
     from training.engine.step import Engine  # noqa: PLC0415
     from training.engine.strategies import make_strategy  # noqa: PLC0415
-    from training.run.evaluation import Evaluator  # noqa: PLC0415
+    from training.run.evaluator import Evaluator  # noqa: PLC0415
     from training.seen_events import seen_after  # noqa: PLC0415
 
     clock, found = Clock(), {}

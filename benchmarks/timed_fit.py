@@ -22,7 +22,7 @@ from calopipe import mirror
 from training.__main__ import main
 from training.engine.step import Engine
 from training.nodes.workers import Cluster
-from training.run.evaluation import Evaluator
+from training.run.evaluator import Evaluator
 from training.run.loop import Loop
 
 _STARTED_TICKS = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])  # proc(5): since the boot

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
+import training.run.evaluator
 from calopipe.showers.cells import Geometry
 from preprocessing.dataset import read_manifest
 from preprocessing.manifest import Manifest
@@ -36,7 +37,7 @@ from training.models.config import register
 from training.models.randomness import Draws
 from training.models.showers import ShowerJudge
 from training.nodes.workers import Cluster
-from training.run import evaluation
+from training.run.evaluator import Evaluator
 
 
 class Tiny(Model):
@@ -116,8 +117,8 @@ def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
     found: dict[str, Any] = {}
     config = named_config("layers")
     for batch in (6, 32):
-        evaluation.BATCH = batch
-        evaluator = evaluation.Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
+        training.run.evaluator.BATCH = batch
+        evaluator = Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
         with patch.object(ShowerJudge, "add", autospec=True, side_effect=ShowerJudge.add) as add:
             looked = evaluator.evaluate()
         (told,) = looked.found["metric"]["bins"]

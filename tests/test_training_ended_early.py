@@ -30,8 +30,8 @@ from training.engine.strategies import Team, make_strategy
 from training.model_folder import read_card
 from training.nodes.workers import PREEMPTED
 from training.run import loop
-from training.run.evaluation import Evaluation
 from training.run.evaluations import Evaluations
+from training.run.evaluator import Evaluation
 from training.run.history import History, ProgressBar, entries_until
 
 

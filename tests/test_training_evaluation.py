@@ -27,7 +27,6 @@ from training.configs import named_config
 from training.models.config import FitConfig
 from training.models.showers import ShowerJudge, selection_bins
 from training.models.source import ModelFile
-from training.run import evaluation
 
 
 @pytest.fixture(scope="module")
@@ -115,8 +114,8 @@ def test_a_look_takes_its_share_of_the_training_and_is_of_showers_from_all_over_
 def test_an_accelerator_looks_at_whole_batches(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 40 showers, one batch of 32."""
     model = SimpleNamespace(evaluation_cost=0.1, decode_judged=lambda records, _: {"records": records})
-    monkeypatch.setattr(evaluation, "build", lambda *_: model)
-    monkeypatch.setattr(evaluation, "computes_on_processors", lambda _: False)
+    monkeypatch.setattr("training.run.evaluator.build", lambda *_: model)
+    monkeypatch.setattr("training.run.evaluator.computes_on_processors", lambda _: False)
     evaluator = evaluator_of(named_config("small"), dataset)
     assert evaluator.showers == 32
     assert evaluator._part(0).element_spec["records"].shape == (32,)
@@ -130,7 +129,7 @@ def test_a_look_that_xla_compiles_finds_the_same(
     config = named_config("small")
     engine, looks = engine_of(config, dataset), []
     for compiled in (False, True):
-        monkeypatch.setattr(evaluation, "compiled_by_xla", lambda _, compiled=compiled: compiled)
+        monkeypatch.setattr("training.run.evaluator.compiled_by_xla", lambda _, compiled=compiled: compiled)
         looks.append(evaluator_of(config, dataset, engine).evaluate())
     plain, compiled = looks
     for one, other in zip(looked[:2], looked[2:], strict=True):

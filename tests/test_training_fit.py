@@ -28,7 +28,7 @@ from training.model_folder import read_card
 from training.models.showers import ShowerModel
 from training.nodes.workers import PREEMPTED, Cluster
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluator
+from training.run.evaluator import Evaluator
 from training.run.history import ProgressBar
 
 _LOOKS = ("--epochs", "5", "--evaluation-steps", "14")  # epochs are of seven steps

@@ -33,7 +33,7 @@ from training.model_folder import Card, read_card
 from training.models.randomness import Draws
 from training.models.weights import save_weights
 from training.registry.retraining import _may_begin
-from training.run.evaluation import Evaluator
+from training.run.evaluator import Evaluator
 
 _WATCHED = 200  # showers
 _GAN = named_config("small", epochs=100)

@@ -27,7 +27,7 @@ from training.engine.step import Engine
 from training.engine.strategies import make_strategy
 from training.model_folder import read_card
 from training.models.base import build
-from training.run.evaluation import Evaluator
+from training.run.evaluator import Evaluator
 from training.run.history import ProgressBar
 
 # By what the dataset holds: a config, and settings that make a training of two epochs, of seven steps in `datasets`.

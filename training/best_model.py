@@ -22,8 +22,8 @@ from training.model_folder import Card
 from training.models.source import run_file
 from training.models.weights import save_weights
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY
+from training.run.evaluator import Evaluator
 from training.run.history import entries_until
 
 

@@ -30,8 +30,8 @@ from training.models.source import file_of
 from training.nodes.signals import stop_signals
 from training.nodes.workers import Cluster, exit_lost
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluator
 from training.run.evaluations import CHOSEN_BY, Evaluations
+from training.run.evaluator import Evaluator
 from training.run.history import History
 from training.run.loop import Loop
 from training.seen_events import seen_after, write_seen

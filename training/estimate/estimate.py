@@ -26,7 +26,7 @@ from training.models.config import FitConfig
 
 Spread = npt.NDArray[np.float64]  # (3,): least, likely and most
 _ALPHA = np.array([0.5, 1.0, 2.0])  # factors on the interconnect's alpha, which was fitted on one cluster
-_EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluation`
+_EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluator`
 _TRANSFER = 1.5  # the factor by which a rate may lie outside of the rates that other kinds achieve
 _KEPT = np.array([0.5, 1.0, 2.0])  # factors on the activations: XLA computes some again, an allocator leaves gaps
 _RUNTIME_GB = np.array([0.5, 1.0, 1.5])  # TensorFlow and the libraries of a device; a process on a CPU holds about 1.1

@@ -10,7 +10,7 @@ from calopipe.errors import InputError
 from training.engine.step import Engine, State
 from training.engine.strategies import Team
 from training.run.checkpoints import Checkpoints
-from training.run.evaluation import Evaluation, Evaluator
+from training.run.evaluator import Evaluation, Evaluator
 from training.run.history import History
 
 logger = logging.getLogger(__name__)
