@@ -20,7 +20,7 @@ from components.promote import promote
 from components.validate import validate
 from pipelines.cluster.platform import Platform
 from pipelines.cluster.pods import equip
-from pipelines.trained import trained
+from pipelines.train_task import train_task
 
 
 def steps(p: Any, platform: Platform | None) -> None:
@@ -32,7 +32,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         beam_options=p.beam_options,
         **{field.name: getattr(p, field.name) for field in fields(Reading)},
     )
-    model = trained(p, prepared, platform, warm_start=p.warm_start)
+    model = train_task(p, prepared, platform, warm_start=p.warm_start)
     test_split = {
         "files": prepared.outputs["files"],
         "reading": prepared.outputs["reading"],

@@ -14,7 +14,7 @@ from components.flow.preprocess import preprocess_flow
 from components.flow.validate import validate_flow
 from pipelines.cluster.platform import Platform
 from pipelines.cluster.pods import equip
-from pipelines.trained import trained
+from pipelines.train_task import train_task
 
 
 def steps(p: Any, platform: Platform | None) -> None:
@@ -23,7 +23,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         raise InputError(f"--generation-pods {platform.generation_pods}: roll-outs are not shared out; leave it out")
     read = ("output", "split_files", "pair_step", "beam_options", "on_bad_event", "on_bad_file")
     prepared = preprocess_flow(patterns=p.input, **{name: getattr(p, name) for name in read})
-    model = trained(p, prepared, platform, warm_start="none")
+    model = train_task(p, prepared, platform, warm_start="none")
     made = generate_flow(
         output=p.output,
         fingerprint=model.outputs["fingerprint"],

@@ -9,7 +9,7 @@ from pipelines.cluster.platform import Platform
 from training.configs import PARAMETERS
 
 
-def trained(p: Any, prepared: dsl.PipelineTask, platform: Platform | None, *, warm_start: str) -> dsl.PipelineTask:
+def train_task(p: Any, prepared: dsl.PipelineTask, platform: Platform | None, *, warm_start: str) -> dsl.PipelineTask:
     """The task that trains on the dataset of the step `prepared`; `p` are the parameters, `warm_start` the step's."""
     asked = ("output", "config", "model_file", "settings", *PARAMETERS)
     handed_on = ("dataset", "fingerprint", "registry", "data")
