@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from calopipe.flow.mechanics import kinetic_energy, strouhal, transverse, unsettled, wake
-from validation.flow import measured
-from validation.flow.measured import Array
+from validation.flow import measurements
+from validation.flow.measurements import Array
 
 N = 64
 CELL_D = 2 * np.pi / N
@@ -22,29 +22,29 @@ def taylor_green(time: float = 0.0, nu: float = 0.1) -> Array:
 
 
 def test_a_taylor_green_vortex_has_no_divergence_and_its_energy_decays() -> None:
-    assert measured.rms_divergence(taylor_green(), EVERYWHERE, CELL_D) < 1e-12
+    assert measurements.rms_divergence(taylor_green(), EVERYWHERE, CELL_D) < 1e-12
     strained = taylor_green() + np.linspace(0, 1, N)[:, None, None] * [1.0, 0.0]  # du/dx = 1 / length
-    found = measured.rms_divergence(strained, EVERYWHERE, CELL_D)
+    found = measurements.rms_divergence(strained, EVERYWHERE, CELL_D)
     assert found == pytest.approx(1 / ((N - 1) * CELL_D))
     energy = [float(kinetic_energy(taylor_green(time), EVERYWHERE)) for time in (0.0, 3.0)]
     assert energy[0] == pytest.approx(0.25)
     assert energy[1] / energy[0] == pytest.approx(np.exp(-4 * 0.1 * 3.0))
     # The decay scales the field, so that the error relative to the start is that of the scale.
-    away = measured.relative_l2(taylor_green(), taylor_green(3.0), EVERYWHERE)
+    away = measurements.relative_l2(taylor_green(), taylor_green(3.0), EVERYWHERE)
     assert away == pytest.approx(1 - np.exp(-2 * 0.1 * 3.0))
 
 
 def test_cells_beside_the_solid_do_not_count_as_divergence() -> None:
     fluid = EVERYWHERE.copy()
     fluid[20:30, 20:30] = False
-    assert measured.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
+    assert measurements.rms_divergence(taylor_green() * fluid[..., None], fluid, CELL_D) < 1e-12
 
 
 def test_a_spectrum_sums_to_the_energy_also_at_its_last_wavenumber() -> None:
     """For alternating cells, by Parseval's theorem; with an even number of cells, the last wavenumber is there once."""
     velocity = np.zeros((16, 3, 2))
     velocity[..., 0] = np.where(np.arange(16) % 2, -1.0, 1.0)[:, None]
-    assert measured.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
+    assert measurements.energy_spectrum(velocity, 0.5)[1].sum() == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("cells", [15, 16])
@@ -53,7 +53,7 @@ def test_a_spectrum_is_the_mean_over_rows_of_what_each_has_beside_its_mean(cells
     velocity = np.zeros((cells, 3, 2))
     wave = np.sin(2 * np.pi * 6 * np.arange(cells) / cells + 0.2)
     velocity[..., 0] = wave[:, None] * [1.0, 2.0, 3.0] + [5.0, -1.0, 2.0]
-    wavenumber, energy = measured.energy_spectrum(velocity, 0.5)
+    wavenumber, energy = measurements.energy_spectrum(velocity, 0.5)
     assert energy.sum() == pytest.approx((1 + 4 + 9) / 3 / 4)
     assert energy[6] > 0.1 * energy.sum()
     assert wavenumber[energy.argmax()] == pytest.approx(6 / (cells * 0.5))
@@ -65,8 +65,8 @@ def test_the_errors_are_those_of_the_fluid_alone() -> None:
     fluid[:16] = False
     reference = np.where(fluid[..., None], [3.0, 4.0], 100.0)
     candidate = np.where(fluid[..., None], [3.0, 5.0], -70.0)
-    assert measured.relative_l2(reference, candidate, fluid) == pytest.approx(1 / 5)
-    assert measured.psnr(reference, candidate, fluid, 10.0) == pytest.approx(10 * np.log10(10**2 / (1 / 2)))
+    assert measurements.relative_l2(reference, candidate, fluid) == pytest.approx(1 / 5)
+    assert measurements.psnr(reference, candidate, fluid, 10.0) == pytest.approx(10 * np.log10(10**2 / (1 / 2)))
 
 
 def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
@@ -76,12 +76,12 @@ def test_ssim_and_psnr_are_those_of_tensorflow() -> None:
     peak = float(np.ptp(first))
     images = [each.transpose(2, 0, 1)[..., None] for each in (first, second)]  # each component an image of its own
     expected = tf.image.ssim(*images, max_val=peak, filter_size=11, filter_sigma=1.5).numpy().mean()
-    assert measured.ssim(first, second, peak) == pytest.approx(float(expected), abs=1e-5)
+    assert measurements.ssim(first, second, peak) == pytest.approx(float(expected), abs=1e-5)
     assert expected < 0.95
     decibels = float(tf.image.psnr(first, second, max_val=peak))
-    assert measured.psnr(first, second, EVERYWHERE, peak) == pytest.approx(decibels, abs=1e-4)
-    assert measured.psnr(first, first, EVERYWHERE, peak) == np.inf
-    assert measured.ssim(first, first, peak) == pytest.approx(1.0)
+    assert measurements.psnr(first, second, EVERYWHERE, peak) == pytest.approx(decibels, abs=1e-4)
+    assert measurements.psnr(first, first, EVERYWHERE, peak) == np.inf
+    assert measurements.ssim(first, first, peak) == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("periods", [1.0, 1.6, 5.3])

@@ -18,8 +18,8 @@ from calopipe.flow.files import open_flow
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import vorticity
 from validation.flow.compare import _floors
-from validation.flow.measured import Measured, _period
-from validation.flow.pairs import _same_flow, _stride, floor_frames, pair_of
+from validation.flow.measurements import Measured, _period
+from validation.flow.pairing import _same_flow, _stride, floor_frames, pair_of
 from validation.flow.report import _by_step, _spectra, _vorticity
 
 

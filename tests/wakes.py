@@ -9,8 +9,8 @@ import numpy as np
 
 from calopipe.flow.files import Flow, flow_writer, open_flow
 from calopipe.flow.grid import Grid
-from validation.flow.measured import Measured, measure
-from validation.flow.pairs import Frames, Pair, pair_of
+from validation.flow.measurements import Measured, measure
+from validation.flow.pairing import Frames, Pair, pair_of
 
 CELL_D, INTERVAL_D = 0.25, 0.5
 SHAPE = (48, 24)

@@ -17,8 +17,8 @@ from calopipe.flow.files import FlowFile, open_flow
 from calopipe.grade import Grade, load_grade
 from calopipe.storage import Location
 from calopipe.verdict import Comparison, overall
-from validation.flow.measured import Measured, measure
-from validation.flow.pairs import Pair, floor_frames, pair_of
+from validation.flow.measurements import Measured, measure
+from validation.flow.pairing import Pair, floor_frames, pair_of
 from validation.flow.report import page
 from validation.judge.answers import Measurement, judge_all, scalars
 from validation.judge.faults import Findings, finding

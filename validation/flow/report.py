@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from validation.flow.measured import Array, Measured
+from validation.flow.measurements import Array, Measured
 from validation.report.page import html, render
 from validation.report.plots import CANDIDATE, MC, Plot, png, put_title
 

@@ -25,7 +25,7 @@ from calopipe.flow.mechanics import (
     vorticity,
     wake,
 )
-from validation.flow.pairs import Frames, Pair
+from validation.flow.pairing import Frames, Pair
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]
