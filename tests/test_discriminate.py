@@ -91,7 +91,7 @@ def test_the_numbers_of_a_classifier_of_two_answers(
 
     card = SimpleNamespace(trained={"chosen_step": 5})
     network = SimpleNamespace(decode=None, answer=lambda batch: batch["logits"])
-    monkeypatch.setattr(module, "load", lambda _: (card, network))
+    monkeypatch.setattr(module, "load_model", lambda _: (card, network))
     monkeypatch.setattr(module, "ordered_batches", batches)
     unread: Any = None
     numbers = module._judged(unread, unread, unread)

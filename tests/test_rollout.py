@@ -193,7 +193,7 @@ def test_a_model_of_another_field_or_another_one_at_its_place_is_refused(
     assert steppers[0] is steppers[1]
     assert ran == [True]  # the user's file is read before the model, once
     card = SimpleNamespace(config=SimpleNamespace(model="of showers"))
-    monkeypatch.setattr(stepper, "load", lambda _: (card, object()))
+    monkeypatch.setattr(stepper, "load_model", lambda _: (card, object()))
     with pytest.raises(InputError, match="m: a model of showers, which makes no flow"):
         stepper.Stepper(model)
 

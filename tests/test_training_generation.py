@@ -250,11 +250,9 @@ def test_two_devices_make_the_showers_of_one(trained: Path, tmp_path: Path, monk
     """They make parts, and a later run without them joins the parts."""
     settings = ("--batch", 16, "--per-event", 4)
     _generate(trained, tmp_path / "one.h5", *settings)
-    program = (
-        "import sys, tensorflow as tf; from training import __main__; from training.generation import part_files; "
-    )
+    program = "import sys, tensorflow as tf; from training.generation import part_files; "
+    program += "from training import __main__; one = tf.config.LogicalDeviceConfiguration; "
     program += "part_files._PART_SHOWERS = 30; cpu = tf.config.list_physical_devices('CPU')[0]; "
-    program += "one = tf.config.LogicalDeviceConfiguration; "
     program += "tf.config.set_logical_device_configuration(cpu, [one(), one()]); __main__.main(sys.argv[1:])"
     arguments = ["--model", trained / "model", "--like", trained / "mc.h5", "--output", tmp_path / "two.h5", *settings]
     said(sys.executable, "-c", program, "generate", *arguments, "--strategy", "mirrored", "--share", "0/1")
