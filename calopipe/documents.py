@@ -45,15 +45,15 @@ def require_own(path: Location, *kinds: str, page: Location | None = None) -> No
     The version does not count. The `page` beside `path` counts only where no file is at `path`: it must then state that
     calopipe made it.
     """
-    found = path if path.is_file() or page is None else page
-    if not found.is_file():
+    file = path if path.is_file() or page is None else page
+    if not file.is_file():
         return
     try:
-        own = _GENERATOR in found.read_text() if found == page else json.loads(found.read_text())["kind"] in kinds
+        own = _GENERATOR in file.read_text() if file == page else json.loads(file.read_text())["kind"] in kinds
     except (KeyError, TypeError, ValueError, RecursionError):
         own = False
     if not own:
-        raise InputError(f"{found}: exists, and calopipe did not write it; move it, or give another --output")
+        raise InputError(f"{file}: exists, and calopipe did not write it; move it, or give another --output")
 
 
 @dataclass(frozen=True)
@@ -86,9 +86,9 @@ class Form:
         return document if document.get("request") == request else None
 
 
-def stands(what: str, place: Location, told: str = "") -> None:
+def stands(what: str, place: Location, detail: str = "") -> None:
     """Print that `what`, which a command was asked for, is at `place` already."""
-    say(f"{what}: {place}{told and f', {told}'}; nothing to do")
+    say(f"{what}: {place}{detail and f', {detail}'}; nothing to do")
 
 
 def finite(value: float) -> float | None:

@@ -271,10 +271,10 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
         ) from None
     except (api_errors.GoogleAPIError, DataCorruption, requests.RequestException, ConnectionError) as error:
         cause = getattr(error, "cause", None) or error
-        told = f"{type(cause).__name__}{_reason(cause) or f': {str(cause)[:200]}'}"
+        reason = f"{type(cause).__name__}{_reason(cause) or f': {str(cause)[:200]}'}"
         raise InputError(
             f"{path}: the store cannot be reached or does not answer as it should, tried for {_RETRY_SECONDS:.0f} s at "
-            f"most ({told}); run again, finished work is kept"
+            f"most ({reason}); run again, finished work is kept"
         ) from None
 
 

@@ -61,12 +61,12 @@ def load_grade(name_or_path: str, field: str = "") -> Grade:
     table = document.get("tolerance")
     if set(document) != {"tolerance"} or not isinstance(table, dict):
         raise InputError(f"{path}: holds {', '.join(document) or 'nothing'}, expected the table [tolerance] alone")
-    known = tolerances(field)
-    if unknown := sorted(set(table) - set(known)):
-        raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(known)}")
-    for key in known:
+    keys = tolerances(field)
+    if unknown := sorted(set(table) - set(keys)):
+        raise InputError(f"{path}: unknown key tolerance.{unknown[0]}; known: {', '.join(keys)}")
+    for key in keys:
         value = table.get(key)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             state = "it is missing" if value is None else f"found {value!r}"
             raise InputError(f"{path}: tolerance.{key} must be a positive number or inf, {state}")
-    return Grade(name_or_path if built_in else path.name, _Tolerances({key: float(table[key]) for key in known}))
+    return Grade(name_or_path if built_in else path.name, _Tolerances({key: float(table[key]) for key in keys}))

@@ -88,12 +88,12 @@ def refusals(doing: str, namespace: str, grant: str) -> Iterator[None]:
 
 def refusal(error: ApiException, doing: str, namespace: str, grant: str) -> InputError:
     """The reason of a refusal that a repeated request would not change, and what to do about it."""
-    here, said = f"cannot {doing} in namespace {namespace}", status(error).get("message", error.reason)
+    attempt, message = f"cannot {doing} in namespace {namespace}", status(error).get("message", error.reason)
     if error.status == 401:
-        return InputError(f"{here}: Kubernetes does not accept these credentials (401); log in again")
-    if error.status == 403 and "cannot" in said:  # by RBAC; an admission webhook gives reasons of another form
-        return InputError(f"{here}: {said} (403); {grant}")
-    return InputError(f"{here}: {said} ({error.status})")
+        return InputError(f"{attempt}: Kubernetes does not accept these credentials (401); log in again")
+    if error.status == 403 and "cannot" in message:  # by RBAC; an admission webhook gives reasons of another form
+        return InputError(f"{attempt}: {message} (403); {grant}")
+    return InputError(f"{attempt}: {message} ({error.status})")
 
 
 def status(error: ApiException) -> Json:
@@ -123,9 +123,9 @@ def reason(pod: V1Pod, container: str) -> str:
     """
     state = container_state(pod, container)
     ended, waits = (state.terminated, state.waiting) if state else (None, None)
-    said = (ended and ended.message) or pod.status.message or unscheduled(pod) or pod.status.reason
-    if not said and ended and ended.exit_code:
-        said = f"{ended.reason} (exit code {ended.exit_code})"
-    if not said and waits and pod.status.phase != "Failed":
-        said = waits.message or waits.reason
-    return " ".join((said or "").split())
+    message = (ended and ended.message) or pod.status.message or unscheduled(pod) or pod.status.reason
+    if not message and ended and ended.exit_code:
+        message = f"{ended.reason} (exit code {ended.exit_code})"
+    if not message and waits and pod.status.phase != "Failed":
+        message = waits.message or waits.reason
+    return " ".join((message or "").split())

@@ -60,11 +60,11 @@ class LabelRange:
         """The labels and kinds here and in `other`, in words; None if they are the same."""
         if (self.names, self.particle) == (other.names, other.particle):
             return None
-        here, there = (
+        own_labels, other_labels = (
             " and ".join(DATASETS[name] + f" {labels.particle}" * (name == PARTICLE) for name in labels.names)
             for labels in (self, other)
         )
-        return here or "neither phi nor pdg", there or "neither phi nor pdg"
+        return own_labels or "neither phi nor pdg", other_labels or "neither phi nor pdg"
 
     @property
     def vary(self) -> bool:

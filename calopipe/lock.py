@@ -139,18 +139,18 @@ def _renewed(output: GcsPath, lease: GcsPath, text: str, generation: int) -> int
 
 def _take(output: GcsPath, lease: GcsPath, text: str) -> int:
     """Take `lease`, with this `text`. Returns its generation. TakenError: another process renews it."""
-    seen, since = 0, 0.0
+    generation_seen, since = 0, 0.0
     while True:
-        expired = seen > 0 and time.monotonic() - since > _LEASED_S
+        expired = generation_seen > 0 and time.monotonic() - since > _LEASED_S
         with suppress(FileExistsError):
-            return lease.write(text, generation=seen if expired else 0)
+            return lease.write(text, generation=generation_seen if expired else 0)
         current, holder = _current(lease)
         if holder == text:  # the answer to a first try was lost
             return current
-        if seen and current not in {0, seen}:
+        if generation_seen and current not in {0, generation_seen}:
             raise _refusal(output, holder)
-        if current != seen:  # seen for the first time, or just removed by its owner
-            seen, since = current, time.monotonic()
+        if current != generation_seen:  # seen for the first time, or just removed by its owner
+            generation_seen, since = current, time.monotonic()
         time.sleep(_LOOK_S)
 
 
@@ -169,6 +169,6 @@ def _holder(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def _refusal(output: Path | GcsPath, held: str) -> TakenError:
-    holder = _holder(held) or "one that has just begun"
+def _refusal(output: Path | GcsPath, text: str) -> TakenError:
+    holder = _holder(text) or "one that has just begun"
     return TakenError(f"{output}: another run writes there, {holder}; wait for its end, or give another --output")

@@ -69,7 +69,7 @@ def mirrored(place: Path | GcsPath, *names: str, writes: bool = True) -> Iterato
                 if lost is not error:
                     logger.warning("not all that was done is in the bucket: %s", lost)
             if isinstance(error, InputError):
-                raise type(error)(told(str(error))) from None
+                raise type(error)(addressed(str(error))) from None
             raise
         else:
             if writes:
@@ -112,7 +112,7 @@ def address(path: Path) -> str:
     return str(mirror.place / path.relative_to(mirror.folder).as_posix()).removesuffix("/.") if mirror else str(path)
 
 
-def told(text: str) -> str:
+def addressed(text: str) -> str:
     """`text` with addresses in place of the paths of mirrors, which mean nothing to a user."""
     for folder, mirror in list(_mirrors.items()):
         text = text.replace(str(folder), str(mirror.place))
@@ -126,7 +126,7 @@ class _Mirror:
         self.place, self._names = place, names
         self.folder = scratch / "files" / (place.name or place.bucket)
         self.folder.mkdir(parents=True)
-        self._known: dict[str, tuple[int, int]] = {}  # size and time of the files that the bucket holds
+        self._in_bucket: dict[str, tuple[int, int]] = {}  # size and time of the files that the bucket holds
         self._fetched = set[str]()
         self._turn = threading.Lock()
         self._failure: Exception | None = None
@@ -135,30 +135,30 @@ class _Mirror:
         from calopipe import gcs  # noqa: PLC0415  takes a second, which local files do not need
 
         for attempt in range(_LISTINGS):
-            there = {name for pattern in self._names for name in gcs.matching(self.place, pattern)}
+            listed = {name for pattern in self._names for name in gcs.matching(self.place, pattern)}
             try:
-                gcs.download({self.place / name: self.folder / name for name in there})
+                gcs.download({self.place / name: self.folder / name for name in listed})
                 break
             except FileNotFoundError:  # removed after it was listed
                 if attempt == _LISTINGS - 1:
                     raise
-        for name in self._fetched - there:
+        for name in self._fetched - listed:
             (self.folder / name).unlink(missing_ok=True)
-            self._known.pop(name, None)
-        self._known |= {name: _state(self.folder / name) for name in there}
-        self._fetched = there
+            self._in_bucket.pop(name, None)
+        self._in_bucket |= {name: _state(self.folder / name) for name in listed}
+        self._fetched = listed
 
     def put(self, path: Path) -> None:
         name, state = self._name(path), _state(path)
         with self._turn_to_change():
-            if self._known.get(name) != state:
+            if self._in_bucket.get(name) != state:
                 (self.place / name).upload(path)
-                self._known[name] = state
+                self._in_bucket[name] = state
 
     def remove(self, path: Path) -> None:
         name = self._name(path)
         with self._turn_to_change():
-            if self._known.pop(name, None):
+            if self._in_bucket.pop(name, None):
                 (self.place / name).unlink(missing_ok=True)
 
     @contextmanager
@@ -205,10 +205,10 @@ def own_scratch() -> Iterator[Path]:
     with ExitStack() as stack:
         with (private / "run.turn").open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            for other in private.glob(f"{_KIND}*"):
-                with suppress(OSError), (other / "lock").open() as lock:  # held as long as the folder's process lives
+            for unused in private.glob(f"{_KIND}*"):
+                with suppress(OSError), (unused / "lock").open() as lock:  # held as long as the folder's process lives
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(other, ignore_errors=True)
+                    shutil.rmtree(unused, ignore_errors=True)
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=private, prefix=_KIND)))
             fcntl.flock(stack.enter_context((scratch / "lock").open("w")), fcntl.LOCK_EX)
         yield scratch

@@ -69,7 +69,7 @@ def option(name: str, value: Any = True) -> str:
     return f"--{'' if value else 'no-'}{name.replace('_', '-')}"
 
 
-def told(field: Field[Any], default: Any = None) -> str:
+def option_help(field: Field[Any], default: Any = None) -> str:
     """The help of a parameter, a sentence, in the form of an option's help, with `default` or the field's default."""
     text, default = field.metadata["help"], default or default_of(field)
     text = text[0].lower() + (text if text.endswith("...") else text.removesuffix("."))[1:].replace("%", "%%")
@@ -81,9 +81,9 @@ def told(field: Field[Any], default: Any = None) -> str:
 def add_settings(
     group: Any,
     settings: Iterable[Field[Any]],
-    told: Callable[[Field[Any]], str] = lambda field: field.metadata["help"].replace("%", "%%"),
+    help_of: Callable[[Field[Any]], str] = lambda field: field.metadata["help"].replace("%", "%%"),
 ) -> None:
-    """Add an option for each of `settings`, with the help that `told` gives; an option that is not given is None."""
+    """Add an option for each of `settings`, with the help that `help_of` gives; an option that is not given is None."""
     for setting in settings:
         kind, metavar = _kind(setting)
         form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or metavar, "type": kind}
@@ -92,10 +92,10 @@ def add_settings(
         elif kind in (tuple, dict):
             form |= {"action": "append", "type": setting.metadata["each"]}
         flag = setting.metadata["flag"] or option(setting.name)
-        group.add_argument(flag, dest=setting.name, default=None, help=told(setting), **form)
+        group.add_argument(flag, dest=setting.name, default=None, help=help_of(setting), **form)
 
 
-def given(kind: Any, options: Any) -> dict[str, Any]:
+def given_values(kind: Any, options: Any) -> dict[str, Any]:
     """The values of the settings of `kind` in the command line's `options`; options not given are left out."""
     values = {setting.name: getattr(options, setting.name, None) for setting in settings_of(kind)}
     return {name: value for name, value in values.items() if value is not None}

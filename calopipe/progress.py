@@ -11,13 +11,13 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from calopipe.mirror import told
+from calopipe.mirror import addressed
 
 if TYPE_CHECKING:
     from tqdm import tqdm
 
 VIEWED = "CALOPIPE_VIEWED"  # the seconds between two lines of progress
-SAID, GOING = "\x02", "\x05"  # marks of a message, and of a line of progress
+MESSAGE, BAR = "\x02", "\x05"  # marks of a message, and of a line of progress
 _LOG_SECONDS = 10.0  # between two lines if there is no terminal
 # The rate is always in units a second; tqdm would print seconds a unit if a unit takes longer than a second.
 _FIGURES = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
@@ -25,7 +25,7 @@ _FIGURES = "{n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix
 
 def say(text: str) -> None:
     """Print `text`, one line. The last message of a pipeline step says what it did."""
-    _write_line(sys.stdout, SAID, told(text))
+    _write_line(sys.stdout, MESSAGE, addressed(text))
 
 
 def progress_bar(description: str, total: int, unit: str, done: int = 0, note: str = "") -> tqdm[NoReturn]:
@@ -55,7 +55,7 @@ class _Lines:
 
     def write(self, text: str) -> None:
         if line := text.strip():
-            _write_line(sys.stderr, GOING, line)
+            _write_line(sys.stderr, BAR, line)
 
     def flush(self) -> None:
         """Lines are flushed as they are written."""

@@ -78,8 +78,8 @@ class Comparison:
             for side, files in self.inputs.items()
             if isinstance(files, list) and files and isinstance(files[0], dict)
         }
-        asked = {"grade": self.grade.to_json(), "schema_version": FORM.version, "code_version": _code_version()}
-        return storage.fingerprint(self.inputs | named | asked)
+        terms = {"grade": self.grade.to_json(), "schema_version": FORM.version, "code_version": _code_version()}
+        return storage.fingerprint(self.inputs | named | terms)
 
     def standing(self) -> dict[str, Any] | None:
         """The verdict for this request that is in `output` already; None if it must be made. It is printed, too.

@@ -53,12 +53,12 @@ def generate(
         require_models(run, model_file, model=fingerprint, incumbent=incumbent)
         conditions = Conditions([location(file) for file in files], Reading(**reading).selection("test"))
         part = Share.parse(share) if share else None
-        asked: dict[str, Any] = {"per_event": per_event, "seed": seed, "share": part}
+        settings: dict[str, Any] = {"per_event": per_event, "seed": seed, "share": part}
         made, rivals = run / "generated.h5", run / "incumbent.h5"
         if incumbent:
-            generate(run / "incumbent", conditions, rivals, outside=EXTRAPOLATE, **asked)
+            generate(run / "incumbent", conditions, rivals, outside=EXTRAPOLATE, **settings)
         # last, so that the step's last message is about it
-        count = generate(run / "model", conditions, made, outside=SKIP, measured=metrics.log_metric, **asked)
+        count = generate(run / "model", conditions, made, outside=SKIP, measured=metrics.log_metric, **settings)
         if challenge and not share:
             time_generation(run / "model", conditions, run / "timing.json")
         sha256 = "" if share else sha256_of_file(made)

@@ -29,11 +29,11 @@ class Part:
 
     name: str
     state: str
-    told: str = ""
+    line: str = ""
     files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.name:<10} {self.state:<8} {self.told}".rstrip()
+        return f"{self.name:<10} {self.state:<8} {self.line}".rstrip()
 
 
 def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> None:
@@ -47,16 +47,16 @@ def note(output: storage.Location, parameters: Mapping[str, Any], log: Path) -> 
     _FORM.write(output / _RUN, {"parameters": {**parameters, **places}, "log": log.name})
 
 
-def asked(output: storage.Location) -> dict[str, Any]:
+def noted(output: storage.Location) -> dict[str, Any]:
     """What `note` wrote. InputError: no run began in `output`."""
     return _FORM.read(output / _RUN)
 
 
 def parts(output: storage.Location) -> list[Part]:
     """What the run in `output` has made, in the order in which it is made. InputError: no run began there."""
-    given = asked(output)["parameters"]
-    dataset = storage.location(given.get("dataset") or f"{output}/dataset")
-    registry = storage.location(given.get("registry") or f"{output}/registry")
+    parameters = noted(output)["parameters"]
+    dataset = storage.location(parameters.get("dataset") or f"{output}/dataset")
+    registry = storage.location(parameters.get("registry") or f"{output}/registry")
     return [
         _part("dataset", lambda: _dataset(dataset), [f"{dataset}/manifest.json"], output),
         _part("model", lambda: _model(output / "model"), ["model/card.json", "model/history.jsonl"], output),
@@ -68,12 +68,12 @@ def parts(output: storage.Location) -> list[Part]:
 
 def _part(name: str, look: Callable[[], tuple[str, str]], files: list[str], output: storage.Location) -> Part:
     try:
-        state, told = look()
+        state, line = look()
     except InputError as error:
-        state, told = DAMAGED, str(error)
+        state, line = DAMAGED, str(error)
     inside = [file for file in (file.removeprefix(f"{output}/") for file in files) if "://" not in file]
-    there = [file for file in inside if (output / file).is_file() or storage.listing(output / file)]
-    return Part(name, state, told, tuple(there))
+    present = [file for file in inside if (output / file).is_file() or storage.listing(output / file)]
+    return Part(name, state, line, tuple(present))
 
 
 def _dataset(place: storage.Location) -> tuple[str, str]:
@@ -138,7 +138,7 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
         "run.html",
         name=output.name,
         parts=parts(output),
-        log=f"logs/{asked(output)['log']}",
+        log=f"logs/{noted(output)['log']}",
         failed=failed,
         verdict="" if failed else _answer(output),
         picture=base64.b64encode(picture).decode(),

@@ -50,12 +50,12 @@ def validate(
             require_file(rival, incumbent)
         reference = [location(file) for file in files]
         chosen: dict[str, Any] = {"selection": Reading(**reading).selection("test"), "seed": seed}
-        asked = None
+        documents = None
         if challenge:
             from training.calochallenge.discriminate import discriminate  # loads TensorFlow
 
             discriminate(reference, [generated], run / "classifier.json", **chosen)
-            asked = Asked.read(run / "classifier.json", run / "timing.json")
+            documents = Asked.read(run / "classifier.json", run / "timing.json")
         verdict = validate(
             reference,
             [generated],
@@ -63,7 +63,7 @@ def validate(
             incumbent=[rival] if incumbent else [],
             training=reference,
             grade=grade,
-            challenge=asked,
+            challenge=documents,
             **chosen,
         )
         return hand_on(verdict, showers, run, report, summary, metrics)

@@ -40,7 +40,7 @@ def steps(p: Any, platform: Platform | None) -> None:
         "seed": p.seed,
         "challenge": p.challenge,
     }
-    asked = test_split | {
+    arguments = test_split | {
         "fingerprint": model.outputs["fingerprint"],
         "incumbent": model.outputs["incumbent"],
         "per_event": p.per_event,
@@ -49,8 +49,8 @@ def steps(p: Any, platform: Platform | None) -> None:
     }
     shares = platform.generation_pods if platform else 1
     # made first, since kfp numbers the tasks of one component: the shares are then generate-2, generate-3, ...
-    showers = generate(**asked)
-    divided = [generate(**asked, share=f"{number}/{shares}") for number in range(shares if shares > 1 else 0)]
+    showers = generate(**arguments)
+    divided = [generate(**arguments, share=f"{number}/{shares}") for number in range(shares if shares > 1 else 0)]
     showers.after(*divided)
     verdict = validate(
         **test_split,

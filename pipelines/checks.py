@@ -36,11 +36,11 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     """
     require_plain(parameters)
     values, flow = defaults(pipeline) | dict(parameters), pipeline == FLOW
-    given = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0: the config's value, or a valid seed
+    changes = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0: the config's own, or a valid seed
     if platform:
-        given["strategy"] = platform.strategy
+        changes["strategy"] = platform.strategy
     with offered(_model_file(values["model_file"])):
-        config = with_settings(named_config(values["config"], **given), values["settings"])
+        config = with_settings(named_config(values["config"], **changes), values["settings"])
     output = storage.location(values["output"])
     if flow:
         pairs = PairSettings(SplitRule.parse(values["split_files"]), values["pair_step"])
@@ -65,8 +65,8 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
         simulated = held_out([str(file.path) for file in files], pairs.rule)
         for simulation in simulated if values["rollout_steps"] else ():
             _require_period(simulation, values["rollout_steps"], values["pair_step"])
-        for other in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
-            other.velocity(0, len(other.time))
+        for floor in map(open_flow, storage.expand(values["floor"]) if values["floor"] else ()):
+            floor.velocity(0, len(floor.time))
     else:
         _check_input(values["input"], storage.location(dataset), settings, tolerance, config)
     storage.require_writable(output)

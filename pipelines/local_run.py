@@ -27,8 +27,8 @@ from kfp import local
 from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.lock import alone
-from calopipe.mirror import mirrored, told
-from calopipe.progress import GOING, SAID, VIEWED
+from calopipe.mirror import addressed, mirrored
+from calopipe.progress import BAR, MESSAGE, VIEWED
 from components import overview
 from components.step import keep_from_others
 from pipelines import package
@@ -61,14 +61,14 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     with (
         _ended_by_sigterm(),
         alone(output),
-        mirrored(output) as here,
+        mirrored(output) as folder,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
     ):
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
-        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(here / "kfp"))
+        local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "kfp"))
         failed = ""
         pipeline = package.define(name)
-        with shown(here / "logs", sys.stdout, verbose=verbose) as (view, log):
+        with shown(folder / "logs", sys.stdout, verbose=verbose) as (view, log):
             overview.note(output, parameters, log)
             try:
                 with _python3_in_names():
@@ -83,7 +83,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
             raise InputError(line)
         if failed:
             raise SystemExit(
-                f"{view.tail}error: step {failed} failed; its last lines are above, all are in {told(str(log))}"
+                f"{view.tail}error: step {failed} failed; its last lines are above, all are in {addressed(str(log))}"
             )
     _show(parameters, output)
 
@@ -153,7 +153,7 @@ class View(io.TextIOBase):
     def __init__(self, log: TextIO, terminal: TextIO, *, verbose: bool) -> None:
         self._log, self._terminal, self._verbose = log, terminal, verbose
         self._live = terminal.isatty() and not verbose
-        self._step, self._said, self._began_at = "", "", 0.0
+        self._step, self._message, self._began_at = "", "", 0.0
         self.stopped = ""  # the step that did not finish
         self._rest = ""  # the text of a line that has not ended
         self._last: deque[str] = deque(maxlen=_LINES_OF_A_FAILURE)
@@ -176,28 +176,28 @@ class View(io.TextIOBase):
             self._end_step("not finished")
 
     def _take(self, line: str) -> None:
-        plain = line.replace(SAID, "").replace(GOING, "")
+        plain = line.replace(MESSAGE, "").replace(BAR, "")
         self._log.write(f"{plain}\n")
         if self._verbose:
             self._show(f"{plain}\n")
         if began := _BEGAN.match(line):
-            self._step, self._said, self._began_at = began[1], "", time.monotonic()
+            self._step, self._message, self._began_at = began[1], "", time.monotonic()
             self._last.clear()
             self._draw("")
         elif ended := _ENDED.match(line):
             if ended[1] == "SUCCESS":
-                self._end_step(self._said)
+                self._end_step(self._message)
             else:
                 self.end()
-        elif GOING in line:
-            progress = line.partition(GOING)[2].removeprefix(f"{self._step}: ")
+        elif BAR in line:
+            progress = line.partition(BAR)[2].removeprefix(f"{self._step}: ")
             done = int(percent[1]) if (percent := _PERCENT.search(progress)) else 0
             self._draw(f"{'█' * (done * _BAR_COLUMNS // 100):{_BAR_COLUMNS}} {progress}")
         elif self._step and not _OF_KFP.match(line):
             self._last.append(plain)
-            if SAID in line:
-                self._said = line.partition(SAID)[2]
-                self._draw(self._said)
+            if MESSAGE in line:
+                self._message = line.partition(MESSAGE)[2]
+                self._draw(self._message)
 
     def _draw(self, text: str) -> None:
         """Show `text` beside the step's name on a terminal, until something else is shown."""
@@ -223,7 +223,7 @@ def shown(folder: Path, terminal: TextIO, *, verbose: bool) -> Iterator[tuple[Vi
     path = folder / f"{datetime.now():%Y-%m-%d-%H-%M-%S}.log"
     with path.open("a", encoding="utf-8", buffering=1) as log:
         view = View(log, terminal, verbose=verbose)
-        print(_from_here(told(f"log: {path}")), file=terminal, flush=True)
+        print(_from_here(addressed(f"log: {path}")), file=terminal, flush=True)
         try:
             with redirect_stdout(view):
                 yield view, path

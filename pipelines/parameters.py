@@ -15,8 +15,7 @@ from typing import Any
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import STOP
-from calopipe.options import add_settings, default_of, setting, settings_of, told, type_of
-from calopipe.options import given as given_of
+from calopipe.options import add_settings, default_of, given_values, option_help, setting, settings_of, type_of
 from calopipe.showers.detectors import settled
 from calopipe.showers.selection import Reading
 from calopipe.storage import location
@@ -151,16 +150,16 @@ def add_choice(task: argparse.ArgumentParser) -> None:
 def add_options(task: argparse.ArgumentParser, pipeline: str = SHOWERS, *, without: str = "") -> None:
     """Add an option for each parameter except `without`, input and output; these two differ between the commands."""
     left_out = {"input", "output", without}
-    add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in left_out], told)
+    add_settings(task, [entry for entry in settings_of(KINDS[pipeline]) if entry.name not in left_out], option_help)
 
 
-def given(options: argparse.Namespace) -> dict[str, Any]:
+def given_parameters(options: argparse.Namespace) -> dict[str, Any]:
     """The values of the parameters in `options`. Parameters that are left out keep the pipeline's defaults.
 
     Files that describe a calorimeter or state a model are read here, and the steps are given their content, as steps
     may run elsewhere.
     """
-    values = given_of(KINDS[options.pipeline], options)
+    values = given_values(KINDS[options.pipeline], options)
     if values.get("geometry"):
         require_plain({"geometry": values["geometry"]})
         values["geometry"] = settled(values["geometry"])

@@ -48,20 +48,20 @@ def parser(pipeline: str = parameters.SHOWERS) -> argparse.ArgumentParser:
     )
     tasks = command.add_subparsers(dest="task", required=True)
 
-    here = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
-    here.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
-    here.add_argument(
+    run_ = tasks.add_parser("run", help="run every step on this machine; goes on where an earlier run stopped")
+    run_.add_argument("--input", nargs="+", metavar="GLOB", help="HDF5 files (default: the sample of the repository)")
+    run_.add_argument(
         "--output",
         default=_OUTPUTS[pipeline],
         metavar="DIR",
         help="folder or gs:// address of the run (default %(default)s)",
     )
-    here.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
-    parameters.add_options(here, pipeline)
+    run_.add_argument("--verbose", action="store_true", help="print all that the steps and kfp print, not only the log")
+    parameters.add_options(run_, pipeline)
 
     package_ = tasks.add_parser("compile", help="write the pipeline as YAML, to upload in the Kubeflow UI")
     package_.add_argument("--output", default=f"{pipeline}.yaml", metavar="FILE.yaml")
-    for task, perform in ((here, run), (package_, compile_package)):
+    for task, perform in ((run_, run), (package_, compile_package)):
         parameters.add_choice(task)
         task.set_defaults(perform=perform)
     platform.add_options(package_)
@@ -75,12 +75,12 @@ def run(options: argparse.Namespace) -> None:
     from pipelines.checks import check  # noqa: PLC0415  loads h5py and more, not needed by other commands
 
     sample = FLOWS if options.pipeline == parameters.FLOW else SAMPLE
-    given = {"input": [str(sample / "*.h5")]} | parameters.given(options)
-    check(given, options.pipeline)
+    values = {"input": [str(sample / "*.h5")]} | parameters.given_parameters(options)
+    check(values, options.pipeline)
 
     from pipelines.local_run import run as run_here  # noqa: PLC0415  loads kfp for a second, not needed for bad input
 
-    run_here(given, location(options.output).absolute(), verbose=options.verbose, name=options.pipeline)
+    run_here(values, location(options.output).absolute(), verbose=options.verbose, name=options.pipeline)
 
 
 def compile_package(options: argparse.Namespace) -> None:
@@ -92,10 +92,10 @@ def compile_package(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     chosen = CommandParser(prog="submit.py", add_help=False)
     parameters.add_choice(chosen)
-    options = parser(chosen.parse_known_args(given)[0].pipeline).parse_args(given or ["run"])
+    options = parser(chosen.parse_known_args(words)[0].pipeline).parse_args(words or ["run"])
     options.perform(options)
 
 

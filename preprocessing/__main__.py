@@ -9,7 +9,7 @@ from functools import partial
 from calopipe.errors import run_command
 from calopipe.events.contents import read_memory
 from calopipe.events.tolerance import KEEP, SKIP, STOP
-from calopipe.options import CommandParser, add_settings, given, settings_of, told
+from calopipe.options import CommandParser, add_settings, given_values, option_help, settings_of
 from calopipe.showers.selection import Reading
 from calopipe.storage import Location, expand, location
 from preprocessing.dataset import MANIFEST, news, require_own_folder
@@ -52,7 +52,7 @@ def parser() -> CommandParser:
     command.add_argument("--output", required=True, metavar="DIR", help="folder of the dataset, or a gs:// address")
     made = {setting.name: setting for kind in (PairSettings, Settings) for setting in settings_of(kind)}
     read = [setting for setting in settings_of(Reading) if setting.name != "dataset"]
-    add_settings(command, [*made.values(), *read], told)
+    add_settings(command, [*made.values(), *read], option_help)
     command.add_argument(
         "--on-copies",
         choices=(SKIP, STOP, KEEP),
@@ -68,12 +68,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = parser()
     options = command.parse_args(arguments)
     output = location(options.output)
-    reading = Reading(**given(Reading, options))
-    settings: FieldSettings = Settings.of(reading, **given(Settings, options))
+    reading = Reading(**given_values(Reading, options))
+    settings: FieldSettings = Settings.of(reading, **given_values(Settings, options))
     if _holds_flows(options.input, output):
         of_showers = ("threshold_gev", "geometry", "cut_gev", "on_copies", "on_doubt")
         command.refuse(options, of_showers, "is for showers, and the input is a flow")
-        settings = PairSettings(reading.rule, **given(PairSettings, options))
+        settings = PairSettings(reading.rule, **given_values(PairSettings, options))
     else:
         command.refuse(options, ("pair_step",), "is for flows, and the input is showers")
     require_own_folder(output)  # before anything is written there

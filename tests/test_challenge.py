@@ -8,14 +8,14 @@ from numpy.typing import NDArray
 
 from calopipe.showers.calochallenge.highlevel import HighLevel, high_level
 from calopipe.showers.cells import Geometry
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 from calopipe.showers.positions import voxel_order
 from validation.calochallenge.histograms import Histograms, _edges, energy_edges, separations
 from validation.statistics.distances import fpd, kpd
 
 Array = NDArray[np.float64]
 
-PHOTONS, PIONS, ELECTRONS = (known()[f"calochallenge-{name}"] for name in ("1-photons", "1-pions", "2"))
+PHOTONS, PIONS, ELECTRONS = (detectors()[f"calochallenge-{name}"] for name in ("1-photons", "1-pions", "2"))
 
 
 def recipe(showers: int, seed: int, scale: float, voxels: int) -> tuple[Array, Array]:
@@ -143,7 +143,7 @@ def test_lengths_have_the_edges_that_the_challenge_gives_the_layer() -> None:
 
 def test_calorimeters_are_as_thick_as_their_layers() -> None:
     """45 layers of tungsten (X0 3.504 mm) and silicon (93.7 mm); ATLAS's presampler and 22 X0 behind it."""
-    for geometry in (ELECTRONS, known()["calochallenge-3"]):
+    for geometry in (ELECTRONS, detectors()["calochallenge-3"]):
         assert sum(layer.pitch_mm for layer in geometry.layers) == pytest.approx(76.5)
         assert sum(layer.x0 for layer in geometry.layers) == pytest.approx(45 * (1.4 / 3.504 + 0.3 / 93.7), rel=1e-3)
     for geometry in (PHOTONS, PIONS):

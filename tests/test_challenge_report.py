@@ -18,7 +18,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.showers.calochallenge import CLASSIFIER, TIMING
 from calopipe.showers.calochallenge.highlevel import high_level
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 from calopipe.showers.files import open_showers
 from validation.__main__ import _asked, parser
 from validation.calochallenge.histograms import Histograms, separations
@@ -101,7 +101,7 @@ def _page(given: dict[str, Any], **found: Any) -> str:
 
 
 def test_published_values_say_when_they_may_be_compared() -> None:
-    electrons = known()["calochallenge-2"]
+    electrons = detectors()["calochallenge-2"]
     assert published(electrons, 100_000)["against"] == published(electrons, 200_000)["against"] == []
     few = published(electrons, 2_000)
     assert few["against"] == ["the smaller set has 2,000 showers, not 100,000"]
@@ -114,7 +114,7 @@ def test_published_values_say_when_they_may_be_compared() -> None:
 @pytest.mark.parametrize("name", ["1-photons", "1-pions", "2", "3"])
 def test_published_values_are_plausible(name: str) -> None:
     """Geant4 against itself comes first, and no model's FPD is below it; a transposed column would show."""
-    found = published(known()[f"calochallenge-{name}"], 1)
+    found = published(detectors()[f"calochallenge-{name}"], 1)
     geant4, *models = found["rows"]
     assert geant4["model"] == "Geant4 against itself"
     assert len(models) >= 12
@@ -127,7 +127,7 @@ def test_published_values_are_plausible(name: str) -> None:
 
 
 def test_the_showers_stand_beside_published_values() -> None:
-    given = published(known()["calochallenge-2"], 2_000)
+    given = published(detectors()["calochallenge-2"], 2_000)
     row = next(each for each in given["rows"] if each["model"] == "conv. L2LFlows")
     assert row["processor_ms"] == [1970, 121, 89.3]
     times = [{"batch": batch, "ms_per_shower": ms} for batch, ms in ((1, 1234.4), (100, 56.25), (10_000, 7.5))]

@@ -49,7 +49,7 @@ def test_every_command_of_a_guide_is_understood(document: str) -> None:
         options = submit.parser().parse_args(arguments)
         platform = platform_of(options) if "gpus" in options else None
         if platform and "input" in options:
-            check(parameters.given(options), platform=platform)
+            check(parameters.given_parameters(options), platform=platform)
 
 
 # --- from an empty project of Google Cloud to a run on a bucket

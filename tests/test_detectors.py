@@ -10,7 +10,7 @@ from calorimeters.draw import write
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
-from calopipe.showers.detectors import known, settled, split_values, with_values
+from calopipe.showers.detectors import detectors, settled, split_values, with_values
 from calopipe.showers.selection import Selection
 
 # arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of
@@ -56,7 +56,7 @@ def _geometry(text: str) -> Geometry:
 @pytest.mark.parametrize("name", _PUBLISHED)
 def test_the_known_calorimeters_are_as_published(name: str) -> None:
     layers, number = _PUBLISHED[name]
-    geometry = known()[name]
+    geometry = detectors()[name]
     assert geometry.voxels == number
     assert [(layer.cells[0], layer.r_edges_mm) for layer in geometry.layers] == [
         (angles, pytest.approx([float(edge) for edge in edges.split(",")])) for angles, edges in layers.values()
@@ -100,7 +100,7 @@ def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> N
     assert settled(text) == text
     assert _geometry(text) == of_file
     text = settled("calochallenge-1-photons")
-    assert _geometry(text) == known()["calochallenge-1-photons"]
+    assert _geometry(text) == detectors()["calochallenge-1-photons"]
     assert _geometry(text + ", file_unit_gev=1").file_unit_gev == 1
     for as_it_is in ("", "cell_mm=5.1, layer_pitch_mm=4"):
         assert Selection(geometry=as_it_is).geometry == as_it_is
@@ -175,7 +175,7 @@ def test_a_file_is_read_whatever_an_editor_of_windows_calls_and_begins_it(tmp_pa
 
 
 def test_a_list_of_layers_must_be_of_the_shape() -> None:
-    document = known()["calochallenge-2"].to_json()
+    document = detectors()["calochallenge-2"].to_json()
     with pytest.raises(InputError, match=r"shape is \(16, 9, 44\), by the list of its layers \(16, 9, 45\)"):
         Geometry.from_json(document | {"shape": [16, 9, 44]})
 

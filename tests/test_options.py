@@ -14,7 +14,7 @@ import pytest
 
 from calopipe import options
 from calopipe.errors import InputError, describe, one_line_errors, require_seed
-from calopipe.options import CommandParser, add_settings, check_settings, default_of, given, setting, settings_of
+from calopipe.options import CommandParser, add_settings, check_settings, default_of, given_values, setting, settings_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +34,8 @@ class _Oven:
 
 def _parsed(*arguments: str) -> dict[str, Any]:
     parser = CommandParser(prog="oven")
-    add_settings(parser, settings_of(_Oven), options.told)
-    return given(_Oven, parser.parse_args(arguments))
+    add_settings(parser, settings_of(_Oven), options.option_help)
+    return given_values(_Oven, parser.parse_args(arguments))
 
 
 def test_only_what_is_given_has_a_value() -> None:
@@ -49,7 +49,7 @@ def test_only_what_is_given_has_a_value() -> None:
     }  # fmt: skip
     default_of(settings_of(_Oven)[5])["a"] = 2
     assert _Oven(place="here").extra == {"a": 1}
-    assert [options.told(field) for field in settings_of(_Oven)[:4:3]] == ["how hot (default: 3)", "blow by 5%%"]
+    assert [options.option_help(field) for field in settings_of(_Oven)[:4:3]] == ["how hot (default: 3)", "blow by 5%%"]
 
 
 @pytest.mark.parametrize(

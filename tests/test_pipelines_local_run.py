@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from calopipe.progress import GOING, SAID
+from calopipe.progress import BAR, MESSAGE
 from components import overview
 from pipelines import local_run
 from pipelines.local_run import View
@@ -38,7 +38,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def test_a_step_that_ended_is_a_line_of_its_name_its_time_and_its_last_message(clock: list[float]) -> None:
     log, terminal = io.StringIO(), io.StringIO()
     view = View(log, terminal, verbose=False)
-    for part in (BEGIN, f"{SAID}first\nof a library\n{SAID}model: {Path.cwd()}/m", f"odel\n{GOING}train: 50% 1/2\n"):
+    for part in BEGIN, f"{MESSAGE}first\nof a library\n{MESSAGE}model: {Path.cwd()}/m", f"odel\n{BAR}train: 50% 1/2\n":
         assert view.write(part) == len(part)
     clock[0] += 12.34
     view.write(WELL)
@@ -66,7 +66,7 @@ def test_a_step_that_failed_is_named_with_its_last_lines(clock: list[float]) -> 
 def test_a_terminal_has_a_bar_as_long_as_what_is_done(clock: list[float]) -> None:
     terminal = _Terminal()
     view = View(io.StringIO(), terminal, verbose=False)
-    view.write(BEGIN + "".join(f"{GOING}train: {part}\n" for part in ("  0% 0/8", " 50% 4/8", "100% 8/8 " + "x" * 60)))
+    view.write(BEGIN + "".join(f"{BAR}train: {part}\n" for part in ("  0% 0/8", " 50% 4/8", "100% 8/8 " + "x" * 60)))
     begun, *bars = terminal.getvalue().split("\r\x1b[K")[1:]
     assert begun.rstrip() == "train"
     assert [bar.count("\u2588") for bar in bars] == [0, 10, 20]
@@ -74,7 +74,7 @@ def test_a_terminal_has_a_bar_as_long_as_what_is_done(clock: list[float]) -> Non
     assert len(bars[-1]) == 59  # a full line would begin another
     verbose = _Terminal()
     view = View(io.StringIO(), verbose, verbose=True)
-    view.write(f"{BEGIN}{GOING}train: 50%\nof a library\n")
+    view.write(f"{BEGIN}{BAR}train: 50%\nof a library\n")
     assert verbose.getvalue().splitlines()[1:] == ["train: 50%", "of a library"]
 
 
@@ -88,14 +88,14 @@ def _touch(folder: Path, *names: str) -> None:
 
 
 def _states(run: Path) -> dict[str, tuple[str, str, tuple[str, ...]]]:
-    return {part.name: (part.state, part.told, part.files) for part in overview.parts(run)}
+    return {part.name: (part.state, part.line, part.files) for part in overview.parts(run)}
 
 
 def test_parts_of_a_run_that_is_not_done_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run = tmp_path / "run"
     overview.note(run, {"dataset": "shared", "registry": "", "epochs": 3}, Path("logs/a.log"))
-    asked = overview.asked(run)
+    asked = overview.noted(run)
     assert asked["parameters"] == {"dataset": str(tmp_path / "shared"), "registry": "", "epochs": 3}
     assert asked["log"] == "a.log"
     nothing = ("not yet", "", ())

@@ -325,10 +325,10 @@ def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_it
 
 def test_a_training_setting_is_json_or_text() -> None:
     command = ["run", "--set", "average=0.9", "--set", "precision=float16", "--set", "name=a=b", "--set", "on=true"]
-    told = parameters.given(submit.parser().parse_args(command))["settings"]
+    told = parameters.given_parameters(submit.parser().parse_args(command))["settings"]
     assert told == {"average": 0.9, "precision": "float16", "name": "a=b", "on": True}
     for wrong in ("average", "=0.9"):
         with pytest.raises(InputError, match=f"--set {wrong}: expected NAME=VALUE"):
-            parameters.given(submit.parser().parse_args(["run", "--set", wrong]))
+            parameters.given_parameters(submit.parser().parse_args(["run", "--set", wrong]))
     with pytest.raises(InputError, match=r"geometry .*: holds \{\{"):
-        parameters.given(submit.parser().parse_args(["run", "--geometry", "a{{b}}.toml"]))
+        parameters.given_parameters(submit.parser().parse_args(["run", "--geometry", "a{{b}}.toml"]))

@@ -10,7 +10,7 @@ import pytest
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import RADIATION_LENGTHS_MM, Geometry, Layer
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 from calopipe.showers.positions import nearest, place_at, positions, steps, voxel_order
 
 RINGS = Geometry.of_layers(
@@ -47,7 +47,7 @@ def _cells(geometry: Geometry, layer: int) -> list[tuple[int, int, int]]:
     return [(a, b, a * geometry.shape[1] + b) for a in range(n) for b in range(m)]
 
 
-@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-photons"]])
+@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, detectors()["calochallenge-1-photons"]])
 def test_the_middle_of_a_cell_is_in_it_and_areas_are_those_of_rings_and_rectangles(geometry: Geometry) -> None:
     found = positions(geometry)
     assert found.exists.sum() == geometry.voxels
@@ -182,7 +182,7 @@ def test_a_step_leads_to_the_cell_beyond_the_edge(geometry: Geometry, layer: int
             assert (int(place), bool(exists)) == (expected, expected >= 0), (a, b, first, second)
 
 
-@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, known()["calochallenge-1-pions"]])
+@pytest.mark.parametrize("geometry", [RINGS, BLOCKS, UNIFORM, detectors()["calochallenge-1-pions"]])
 def test_the_cell_at_the_same_place_of_another_layer(geometry: Geometry) -> None:
     """By the point in the middle, which is moved a little to higher coordinates, as points on an edge count there."""
     found, hair = positions(geometry), 1e-6

@@ -13,7 +13,7 @@ import pytest
 from showers import SMALL_GEOMETRY, make_ring_showers, make_showers
 
 from calopipe.showers.angle import angle_of_cells
-from calopipe.showers.detectors import known, split_values
+from calopipe.showers.detectors import detectors, split_values
 from calopipe.showers.metric import Profiles
 from calopipe.showers.positions import positions
 
@@ -53,14 +53,14 @@ def test_against_plain_loops(name: str) -> None:
 
 
 def test_energy_that_has_no_direction_and_no_energy() -> None:
-    geometry = known()["calochallenge-1-photons"]
+    geometry = detectors()["calochallenge-1-photons"]
     cells = np.zeros((2, *geometry.shape), np.float32)
     cells[1, 0, 3, 0] = 1.0  # the presampler's rings go round the axis
     assert angle_of_cells(cells, geometry).tolist() == pytest.approx([100, np.pi / 2])
 
 
 def test_the_metric_takes_the_angle_of_the_calorimeter() -> None:
-    geometry = known()["calochallenge-2"]
+    geometry = detectors()["calochallenge-2"]
     toys = make_ring_showers(events=3, geometry=geometry)
     labels = toys.energy_gev, toys.theta_rad
     np.testing.assert_array_equal(Profiles.of(toys.cells, *labels, geometry).angle_rad, toys.mtheta_rad)

@@ -12,15 +12,15 @@ from showers import make_ring_showers, make_showers, write_file, write_voxels, w
 
 from calopipe.errors import InputError
 from calopipe.events.tolerance import BadFileError
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 from calopipe.showers.files import open_all, open_showers
 from calopipe.showers.layouts import CELLS, VOXELS
 
 
-@pytest.mark.parametrize("name", list(known()))
+@pytest.mark.parametrize("name", list(detectors()))
 def test_planted_voxels_in_mev(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Voxels come layer by layer, then by angle, then by radius; energies in MeV, along the axis: all is known."""
-    geometry = known()[name]
+    geometry = detectors()[name]
     planted, index, offset = [], [], 0
     for layer, each in enumerate(geometry.layers):
         angles, rings = each.cells
@@ -50,7 +50,7 @@ def test_what_is_given_counts_more_than_what_the_file_states(tmp_path: Path) -> 
 
 
 def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
-    geometry = known()["calochallenge-1-photons"]
+    geometry = detectors()["calochallenge-1-photons"]
     showers = make_ring_showers(events=4, geometry=geometry)
     cells = showers.cells.copy()
     cells[2, 3, 1, 4] = np.nan  # the last layer has one angle

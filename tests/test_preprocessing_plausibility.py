@@ -28,7 +28,7 @@ from showers import (
 from calopipe.errors import InputError
 from calopipe.labels import PARTICLE, PHI
 from calopipe.showers.cells import Geometry, Layer
-from calopipe.showers.detectors import known, split_values
+from calopipe.showers.detectors import detectors, split_values
 from calopipe.showers.files import open_showers
 from pipelines.checks import check
 from preprocessing.dataset import read_manifest
@@ -226,8 +226,8 @@ def test_other_units_and_layers_than_those_of_challenges_layout_are_named(
 @pytest.mark.parametrize("name", ["calochallenge-1-photons", "calochallenge-3"])
 def test_layers_as_thick_as_a_shower_are_not_doubted(tmp_path: Path, name: str) -> None:
     """The third layer of the barrel is 16 radiation lengths thick: the depth of half of the energy is not seen."""
-    showers = make_ring_showers(events=60, geometry=known()[name])
-    assert _look(write_whole(tmp_path / "a.h5", showers, known()[name])).doubts == ()
+    showers = make_ring_showers(events=60, geometry=detectors()[name])
+    assert _look(write_whole(tmp_path / "a.h5", showers, detectors()[name])).doubts == ()
 
 
 def test_a_run_stops_at_it_before_training_unless_it_is_to_go_on(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_showers, observed, uprig
 
 from calopipe.errors import InputError
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Array, FloatArray, Geometry, Layer
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 from calopipe.showers.positions import positions
 from validation.measure.edges import (
     RING_EDGES,
@@ -131,7 +131,7 @@ def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> No
             np.testing.assert_allclose(table.along_y[event], shower.sum(axis=(0, 2)) * 0.02, rtol=1e-5)
 
 
-@pytest.mark.parametrize("geometry", [MIXED, RING_GEOMETRY, *known().values()])
+@pytest.mark.parametrize("geometry", [MIXED, RING_GEOMETRY, *detectors().values()])
 def test_every_cell_is_shared_out_once_and_blocks_are_not_many(geometry: Geometry) -> None:
     exists = positions(geometry).exists
     for shares in lateral_shares(geometry):
@@ -150,7 +150,7 @@ def test_edges_are_those_that_cells_have() -> None:
     """Half cells; or radii that are at least a typical cell, and a tenth of the inner radius, apart, with both ends."""
     assert radial_edges_mm(SMALL_GEOMETRY).tolist() == pytest.approx([7.65 * k for k in range(31)])
     kept = [*range(12), 13, 15, 18]  # of 19 radii: the eleventh is ten cells out
-    assert radial_edges_mm(known()["calochallenge-3"]) / 2.325 == pytest.approx(kept)
+    assert radial_edges_mm(detectors()["calochallenge-3"]) / 2.325 == pytest.approx(kept)
     assert [ring_label(RING_GEOMETRY, ring, ring) for ring in range(ring_count(RING_GEOMETRY))] == [
         *(f"{low} to {high} mm" for low, high in ((0, 5), (5, 10), (10, 20), (20, 40), (40, 60))), "beyond 60 mm",
     ]  # fmt: skip
@@ -184,8 +184,8 @@ def test_edges_are_those_that_cells_have() -> None:
         (REFERENCE_GEOMETRY, (5,) * 5, *[(10, 8, 4, 2, 3, 2, 4, 8, 10)] * 2),
         (replace(REFERENCE_GEOMETRY, shape=(6, 50, 12)), (3, 2, 3, 2, 2), (2, 2, 2), (10, 8, 4, 2, 2, 2, 4, 8, 10)),
         # at most nine groups, eight sectors, and rings that end at 1, 2, 3, 5 and 8 widths of one
-        (known()["calochallenge-2"], (5,) * 9, (2,) * 8, (1, 1, 1, 2, 3, 1)),
-        (known()["calochallenge-1-photons"], (1,) * 5, None, None),
+        (detectors()["calochallenge-2"], (5,) * 9, (2,) * 8, (1, 1, 1, 2, 3, 1)),
+        (detectors()["calochallenge-1-photons"], (1,) * 5, None, None),
     ],
 )
 def test_blocks_are_of_neighbours_and_wider_outward(
@@ -245,7 +245,7 @@ def test_energy_where_there_is_no_cell_is_an_error() -> None:
 
 def test_pictures_show_each_cell_at_its_place() -> None:
     """One cell of rings: the front view is bright at the place of the cell, and holds its energy up to the raster."""
-    geometry = replace(known()["calochallenge-2"], file_unit_gev=0.5)
+    geometry = replace(detectors()["calochallenge-2"], file_unit_gev=0.5)
     cells = np.zeros((1, *geometry.shape), np.float32)
     cells[0, 9, 5, 30] = 14.0  # 7 GeV at an angle of pi/8 + pi/16, radius of 23.25 to 27.9 mm
     (shown,) = pictures(cells, observed(upright(cells), geometry), geometry, 3)
@@ -268,7 +268,7 @@ def test_views_reach_as_far_as_the_cells_and_twelve_of_them_at_most() -> None:
     (depth, along_y), (x, y) = views_mm(RING_GEOMETRY)
     assert depth.tolist() == [0, 10, 40, 70, 100, 130, 140]
     assert (along_y[0], along_y[-1]) == (-80, 80)
-    for edges, reach, bins in ((x, 60.0, 96), (y, 60.0, 96), (views_mm(known()["calochallenge-2"])[1][0], 41.85, 72)):
+    for edges, reach, bins in (x, 60.0, 96), (y, 60.0, 96), (views_mm(detectors()["calochallenge-2"])[1][0], 41.85, 72):
         assert (edges[0], edges[-1], len(edges)) == (pytest.approx(-reach), pytest.approx(reach), bins + 1)
 
 

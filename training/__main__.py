@@ -12,7 +12,7 @@ from functools import partial
 from calopipe import storage
 from calopipe.errors import InputError, run_command
 from calopipe.mirror import mirrored, mirrored_file
-from calopipe.options import CommandParser, add_settings, given, settings_of
+from calopipe.options import CommandParser, add_settings, given_values, settings_of
 from training.calochallenge import commands as challenge
 from training.configs import RunOptions, add_config, config_of
 from training.estimate import commands as estimates
@@ -124,7 +124,7 @@ def _fit(options: argparse.Namespace) -> None:
     if options.strategy is None and cluster:
         options.strategy = "multi-worker"
     config = config_of(options)
-    running = RunOptions(**given(RunOptions, options))
+    running = RunOptions(**given_values(RunOptions, options))
     if cluster and config.strategy != "multi-worker":
         raise InputError(
             f"--strategy {config.strategy} is for one process, and several workers are named; leave it out"
@@ -148,9 +148,9 @@ def _fit(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    given = sys.argv[1:] if arguments is None else arguments
-    with offered(_model_file(given)):  # the file's configs and settings become options
-        options = _parsed(given)
+    given_arguments = sys.argv[1:] if arguments is None else arguments
+    with offered(_model_file(given_arguments)):  # the file's configs and settings become options
+        options = _parsed(given_arguments)
         quiet_tensorflow()  # only `perform` loads TensorFlow, so --help and bad options answer at once
         options.perform(options)
 

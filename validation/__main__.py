@@ -14,7 +14,7 @@ from calopipe.errors import run_command
 from calopipe.events.splits import ALL, SPLITS
 from calopipe.grade import built_in_grades
 from calopipe.mirror import mirrored
-from calopipe.options import CommandParser, given
+from calopipe.options import CommandParser, given_values
 from calopipe.showers.selection import Reading, add_selection
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
@@ -134,7 +134,7 @@ def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
         **_files(options, *_REQUIRED, "incumbent", "training"),
         output=output,
         training_split=options.training_split,
-        selection=Reading(**given(Reading, options)).selection(options.split),
+        selection=Reading(**given_values(Reading, options)).selection(options.split),
         grade=options.grade,
         challenge=_asked(options),
         seed=options.seed,

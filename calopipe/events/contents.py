@@ -48,15 +48,15 @@ def distinct(files: Sequence[File]) -> list[File]:
         if twin is not file:
             logger.warning("%s has the same content as %s: used once", file.path, twin.path)
         if differs := file.geometry.difference(files[0].geometry, unit=True):
-            name, here, there = differs
+            name, value, first_value = differs
             raise InputError(
-                f"{file.path}: its geometry's {name} is {here}, that of {files[0].path} is {there}; use "
+                f"{file.path}: its geometry's {name} is {value}, that of {files[0].path} is {first_value}; use "
                 f"{file.geometry.alike}"
             )
         if file.labels != files[0].labels:
-            here, there = (", ".join(DATASETS[name] for name in other.labels) or "none" for other in (file, files[0]))
+            labels, first = (", ".join(DATASETS[name] for name in of.labels) or "none" for of in (file, files[0]))
             raise InputError(
-                f"{file.path}: its labels beside energy and theta: {here}; those of {files[0].path}: {there}; give "
+                f"{file.path}: its labels beside energy and theta: {labels}; those of {files[0].path}: {first}; give "
                 "files with the same labels"
             )
     return list(first_of.values())

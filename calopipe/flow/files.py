@@ -99,7 +99,7 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
             numbers = isinstance(stored, h5py.Dataset) and stored.dtype.kind in "fiub"
             if not numbers or stored.ndim != len(shape.split(",")):
                 _refuse(f"no dataset {name} ({shape}) of numbers, which a flow has")
-        told = {name: _numbers(file.attrs, name, count) for name, count in _ATTRIBUTES.items()}
+        attributes = {name: _numbers(file.attrs, name, count) for name, count in _ATTRIBUTES.items()}
         frames, *shape, components = file[FRAMES].shape
         solid, time = file["solid"][()].astype(bool), file["time"][()]
         if components != 2 or solid.shape != tuple(shape) or len(time) != frames:
@@ -111,10 +111,10 @@ def open_flow(path: Location, least_frames: int = 2) -> FlowFile:
         if not interval > 0 or np.abs(intervals - interval).max() > _EVENLY * interval:
             _refuse(f"frames {intervals.min():g} to {intervals.max():g} D/U apart, not evenly")
         return FlowFile(
-            grid=Grid((shape[0], shape[1]), told["cell_d"][0], interval),
+            grid=Grid((shape[0], shape[1]), attributes["cell_d"][0], interval),
             solid=solid,
-            reynolds=told["reynolds"][0],
-            obstacle_d=(told["obstacle_d"][0], told["obstacle_d"][1]),
+            reynolds=attributes["reynolds"][0],
+            obstacle_d=(attributes["obstacle_d"][0], attributes["obstacle_d"][1]),
             solver=str(file.attrs.get("solver", "")),
             path=path,
             from_model=START in file.attrs,

@@ -47,9 +47,9 @@ class Grid:
         if self.shape != other.shape:
             return "shape", str(self.shape), str(other.shape)
         for name in ("cell_d", "interval_d"):
-            own, others = getattr(self, name), getattr(other, name)
-            if not np.isclose(own, others, rtol=1e-6, atol=0):
-                return name, f"{own:g}", f"{others:g}"
+            value, other_value = getattr(self, name), getattr(other, name)
+            if not np.isclose(value, other_value, rtol=1e-6, atol=0):
+                return name, f"{value:g}", f"{other_value:g}"
         return None
 
     def to_json(self) -> dict[str, Any]:

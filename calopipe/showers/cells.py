@@ -135,9 +135,9 @@ class Geometry:
         """
         if not layers:
             raise InputError("geometry: no layers")
-        one = layers[0]
-        if set(layers) == {one} and one.size_mm is not None and one.size_mm[0] == one.size_mm[1]:
-            return cls((*one.cells, len(layers)), one.size_mm[0], one.pitch_mm, one.x0, file_unit_gev)
+        first = layers[0]
+        if set(layers) == {first} and first.size_mm is not None and first.size_mm[0] == first.size_mm[1]:
+            return cls((*first.cells, len(layers)), first.size_mm[0], first.pitch_mm, first.x0, file_unit_gev)
         sizes = [
             layer.size_mm or (layer.r_edges_mm[1] - layer.r_edges_mm[0],) * 2  # type: ignore[index]  # one or the other
             for layer in layers
@@ -180,14 +180,14 @@ class Geometry:
         """
         names = ["shape"] if self.layers or other.layers else [name for name in asdict(self) if name != "layers"]
         for name in dict.fromkeys((*names, "file_unit_gev")):
-            own, others = getattr(self, name), getattr(other, name)
-            same = own == others if name == "shape" else isclose(own, others, rel_tol=_SINGLE)
+            value, other_value = getattr(self, name), getattr(other, name)
+            same = value == other_value if name == "shape" else isclose(value, other_value, rel_tol=_SINGLE)
             if not same and (unit or name != "file_unit_gev"):
-                return name, str(own), str(others)
+                return name, str(value), str(other_value)
         if self.layers or other.layers:
-            for number, (here, there) in enumerate(zip(self.every_layer, other.every_layer, strict=True)):
-                if here != there:
-                    return f"layer {number}", str(here), str(there)
+            for number, (layer, other_layer) in enumerate(zip(self.every_layer, other.every_layer, strict=True)):
+                if layer != other_layer:
+                    return f"layer {number}", str(layer), str(other_layer)
         return None
 
     def to_json(self) -> dict[str, Any]:
@@ -201,9 +201,9 @@ class Geometry:
         """The geometry that `to_json` wrote. KeyError, TypeError or InputError: the document is not a geometry."""
         layers: list[Layer] = []
         for entry in {**document}.get("layers", ()):  # a TypeError if it is no table
-            one = dict(entry)
-            count = one.pop("count", 1)
-            layers += [Layer.from_json(one)] * count
+            layer = dict(entry)
+            count = layer.pop("count", 1)
+            layers += [Layer.from_json(layer)] * count
         return cls(**{**document, "shape": tuple(document["shape"]), "layers": tuple(layers)})
 
 

@@ -24,16 +24,16 @@ from calopipe.showers.cells import RADIATION_LENGTHS_MM, REFERENCE_GEOMETRY, Geo
 from calopipe.showers.layouts import GEOMETRY
 
 _FILE = ".toml"
-_KNOWN = Path(__file__).with_name("calochallenge")  # files of calorimeters that have names
+_DETECTORS = Path(__file__).with_name("calochallenge")  # files of calorimeters that have names
 _MOST_LAYERS = 10_000  # the largest number of alike layers
 _THINNER = 1e-3  # tolerance for rounding, in pitches: a layer's materials fill its pitch
 _VALUES = ("cell_mm", "layer_pitch_mm", "x0_per_layer", "file_unit_gev")
 
 
 @cache
-def known() -> Mapping[str, Geometry]:
+def detectors() -> Mapping[str, Geometry]:
     """The calorimeters of CaloChallenge by name; their numbers of voxels tell them apart."""
-    return {path.stem: _from_toml(path.read_bytes()) for path in sorted(_KNOWN.glob(f"*{_FILE}"))}
+    return {path.stem: _from_toml(path.read_bytes()) for path in sorted(_DETECTORS.glob(f"*{_FILE}"))}
 
 
 def settled(text: str) -> str:
@@ -92,11 +92,11 @@ def with_values(geometry: Geometry, values: Mapping[str, float]) -> Geometry:
 
 def _named(name: str) -> Geometry:
     """The calorimeter of this name or file."""
-    if name in known():
-        return known()[name]
+    if name in detectors():
+        return detectors()[name]
     if Path(name).suffix.lower() != _FILE:
         raise InputError(
-            f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml, nor one of {', '.join(known())}"
+            f"--geometry: {name!r} is neither NAME=NUMBER, nor a file .toml, nor one of {', '.join(detectors())}"
         )
     try:
         with storage.location(name).open("rb") as file:
@@ -153,8 +153,8 @@ def _layers_of_toml(table: Mapping[str, Any]) -> list[Layer]:
         layer = Layer(pitch, x0, (_value(table, "angles", int, "a count"), len(edges) - 1), r_edges_mm=edges)
     else:
         cells = _value(table, "cells", list, "two counts, along x and y; of rings give r_edges_mm, angles")
-        one = not isinstance(table.get("cell_mm"), list)
-        size = (_number(table, "cell_mm"),) * 2 if one else _numbers(table, "cell_mm")
+        square = not isinstance(table.get("cell_mm"), list)
+        size = (_number(table, "cell_mm"),) * 2 if square else _numbers(table, "cell_mm")
         layer = Layer(pitch, x0, tuple(cells), size_mm=size)  # type: ignore[arg-type]  # it checks how many there are
     count = _value(table, "count", int, "a count", 1)
     if not 1 <= count <= _MOST_LAYERS:
@@ -191,21 +191,21 @@ def geometry_of(
     Sources, the first counts most: `text`; the file's `attributes`; the geometry `beside`, or the reference's, or the
     known calorimeter with as many voxels. BadFileError, which does not name the file.
     """
-    given, values = split_values(text)
-    asked = () if given else ("file_unit_gev",) if GEOMETRY in attributes else _VALUES
-    stated = {name: _stated(name, attributes[name]) for name in asked if name in attributes and name not in values}
+    whole, values = split_values(text)
+    names = () if whole else ("file_unit_gev",) if GEOMETRY in attributes else _VALUES
+    stated = {name: _stated(name, attributes[name]) for name in names if name in attributes and name not in values}
     try:
         described = Geometry.from_json(json.loads(attributes[GEOMETRY])) if GEOMETRY in attributes else None
     except (AttributeError, TypeError, ValueError, KeyError, InputError) as error:
         raise BadFileError(f"its attribute {GEOMETRY} is not the JSON of a calorimeter ({error}); correct it") from None
     cells = tuple(map(int, shape))
-    if given is None and described is None:
+    if whole is None and described is None:
         missing = tuple(name for name in _VALUES if name not in {*stated, *values})
         if beside is not None and missing and cells in {beside.shape, (beside.voxels,)}:
             return with_values(beside, stated | values), missing if len(cells) == 3 else (), "model's"
         if len(cells) == 3:
             return with_values(replace(REFERENCE_GEOMETRY, shape=cells), stated | values), missing, "reference's"
-    geometry = given or described or _known_of(cells[0])
+    geometry = whole or described or _detector_of(cells[0])
     unit = {name: number for name, number in stated.items() if name == "file_unit_gev"}
     expected = (geometry.voxels,) if len(cells) == 1 else geometry.shape
     if cells != expected:
@@ -223,17 +223,17 @@ def _stated(name: str, value: Any) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not 0 < number < math.inf:
-        told = f"{stated.tolist()!r:.60}"
+        text = f"{stated.tolist()!r:.60}"
         raise BadFileError(
-            f"its attribute {name} is {told}, expected a number above 0; correct it, or give --geometry {name}=NUMBER"
+            f"its attribute {name} is {text}, expected a number above 0; correct it, or give --geometry {name}=NUMBER"
         )
     return number
 
 
-def _known_of(count: int) -> Geometry:
+def _detector_of(count: int) -> Geometry:
     """The known calorimeter with so many voxels."""
-    for geometry in known().values():
+    for geometry in detectors().values():
         if geometry.voxels == count:
             return geometry
-    sizes = ", ".join(f"{detector.voxels} ({name})" for name, detector in known().items())
+    sizes = ", ".join(f"{detector.voxels} ({name})" for name, detector in detectors().items())
     raise BadFileError(f"its showers have {count} voxels, known are {sizes}; give --geometry FILE.toml")

@@ -125,9 +125,9 @@ class ShowerFile(Header):
     def selected(self, mask: npt.NDArray[np.bool_]) -> Iterator[Showers]:
         """The showers that `mask` (events,) selects, as `read` returns them, chunk by chunk."""
         for start in range(0, self.events, self.chunk_events):
-            here = mask[start : start + self.chunk_events]
-            if here.any():
-                yield self.read(start, start + self.chunk_events)[here]
+            selected = mask[start : start + self.chunk_events]
+            if selected.any():
+                yield self.read(start, start + self.chunk_events)[selected]
 
     def cells(self, start: int, stop: int) -> FloatArray:
         """The cells of showers `start` to `stop` as they are stored, good or bad."""
@@ -273,10 +273,10 @@ def open_all(
     are used once, with a warning.
     """
     chosen = selection or Selection()
-    known = remembered_hashes(chosen.memory)
+    remembered = remembered_hashes(chosen.memory)
 
     def open_one(path: Location) -> ShowerFile:
-        return open_showers(path, chosen.geometry, chosen.bad_event, known(path), beside)
+        return open_showers(path, chosen.geometry, chosen.bad_event, remembered(path), beside)
 
     opened = storage.at_once(open_one, paths)
     warn_of_assumptions(opened)

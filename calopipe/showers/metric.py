@@ -97,7 +97,7 @@ def metric(
     whole value is None, too. With fewer showers the figure is larger, also for a perfect candidate: compare figures of
     equally many showers.
     """
-    known, described = [], []
+    of_bins, described = [], []
     for chosen in bins:
         of_reference, of_candidate = (
             showers[chosen.holds(showers.energy_gev, showers.theta_rad) & (showers.along[2].sum(axis=1) > 0)]
@@ -105,7 +105,7 @@ def metric(
         )
         counts = len(of_reference.energy_gev), len(of_candidate.energy_gev)
         parts = _parts(of_reference, of_candidate, least_share) if min(counts) >= max(least_events, 1) else None
-        known.append(parts)
+        of_bins.append(parts)
         described.append(
             {
                 "energy_gev": chosen.energy_gev,
@@ -115,8 +115,8 @@ def metric(
                 "value": None if parts is None else sum(parts),
             }
         )
-    figures = [parts for parts in known if parts is not None]
-    means = np.mean(figures, axis=0).tolist() if len(figures) == len(known) else None
+    figures = [parts for parts in of_bins if parts is not None]
+    means = np.mean(figures, axis=0).tolist() if len(figures) == len(of_bins) else None
     names = ("position", "profile", "angle")
     return {
         "value": None if means is None else sum(means),

@@ -74,9 +74,9 @@ def require_cells(showers: FloatArray, geometry: Geometry) -> None:
     if geometry.voxels == geometry.cells:
         return
     outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
-    found = (showers.reshape(len(showers), -1)[:, outside] > 0).any(0)
-    if found.any():
-        x, y, layer = np.unravel_index(outside[np.argmax(found)], geometry.shape)
+    filled = (showers.reshape(len(showers), -1)[:, outside] > 0).any(0)
+    if filled.any():
+        x, y, layer = np.unravel_index(outside[np.argmax(filled)], geometry.shape)
         raise InputError(
             f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave such "
             "places empty (`exists` of calopipe.showers.positions)"
@@ -143,7 +143,7 @@ def place_at(geometry: Geometry, layer: int, x_mm: Array, y_mm: Array) -> Index:
         first = ((np.arctan2(y_mm, x_mm) + np.pi) / (2 * np.pi) * n + _ROUNDING) % n
         edges = np.array(to.r_edges_mm)
         second = np.searchsorted(edges, np.hypot(x_mm, y_mm) + _ROUNDING * edges[-1], side="right") - 1.0
-    known = np.isfinite(x_mm + y_mm)
-    row, column = (np.floor(np.where(known, index, -9) + _ROUNDING).astype(np.intp) for index in (first, second))
+    finite = np.isfinite(x_mm + y_mm)
+    row, column = (np.floor(np.where(finite, index, -9) + _ROUNDING).astype(np.intp) for index in (first, second))
     inside = (row >= 0) & (row < n) & (column >= 0) & (column < m)
     return np.where(inside, row * geometry.shape[1] + column, -1)

@@ -9,7 +9,7 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.events.splits import ALL, SPLITS, SplitRule
 from calopipe.events.tolerance import STOP, Tolerance
-from calopipe.options import add_settings, setting, settings_of, told
+from calopipe.options import add_settings, option_help, setting, settings_of
 from calopipe.showers.detectors import settled
 from calopipe.storage import Location
 
@@ -90,8 +90,8 @@ def add_selection(command: argparse.ArgumentParser, split_help: str, **defaults:
         "--dataset", metavar="DIR", help="a dataset made from these files; only saves time: it holds their hashes"
     )
     names = ("split_files", "geometry", "cut_gev", "on_bad_event")
-    deciding = [each for each in settings_of(Reading) if each.name in names]
-    add_settings(command, deciding, lambda each: told(each, defaults.get(each.name)))
+    deciding = [entry for entry in settings_of(Reading) if entry.name in names]
+    add_settings(command, deciding, lambda entry: option_help(entry, defaults.get(entry.name)))
 
 
 def require_energy(name: str, energy_gev: float) -> None:

@@ -35,24 +35,24 @@ class _Deposits:
         self._stored = file.create_dataset(
             name, (0, *shape), "f4", maxshape=(None, *shape), chunks=(chunk, *shape), compression="gzip"
         )
-        self._chunk, self._left = chunk, np.empty((0, *shape), np.float32)  # showers that do not fill a chunk yet
+        self._chunk, self._unfilled = chunk, np.empty((0, *shape), np.float32)  # showers that do not fill a chunk yet
 
     def write(self, showers: FloatArray) -> None:
         """Append `showers` (N, ...)."""
-        if len(self._left):
-            showers = np.concatenate([self._left, showers])
+        if len(self._unfilled):
+            showers = np.concatenate([self._unfilled, showers])
         whole = len(showers) - len(showers) % self._chunk
         for first in range(0, whole, self._chunk):
             chunk = np.ascontiguousarray(showers[first : first + self._chunk], np.float32)
             self._append(zlib_ng.compress(chunk, _LEVEL), self._chunk)
-        self._left = showers[whole:].copy()
+        self._unfilled = showers[whole:].copy()
 
     def append(self, other: h5py.Dataset) -> None:
         """Append the showers of another such dataset, as they are stored. The showers before must fill whole chunks.
 
         ValueError: they do not, or the other dataset has byte shuffle.
         """
-        if len(self._left) or len(self._stored) % self._chunk or other.shuffle:
+        if len(self._unfilled) or len(self._stored) % self._chunk or other.shuffle:
             raise ValueError(f"{other.file.filename} cannot be appended as it is stored")
         for number in range(other.id.get_num_chunks()):
             place = other.id.get_chunk_info(number).chunk_offset
@@ -60,15 +60,15 @@ class _Deposits:
             self._append(content, min(self._chunk, len(other) - place[0]), filters)
 
     def _append(self, content: bytes, showers: int, filters: int = 0) -> None:
-        start, *others = self._stored.shape
+        start, *cells = self._stored.shape
         self._stored.resize(start + showers, axis=0)
-        self._stored.id.write_direct_chunk((start, *(0 for _ in others)), content, filters)
+        self._stored.id.write_direct_chunk((start, *(0 for _ in cells)), content, filters)
 
     def close(self) -> None:
         """Write the last showers, which fill no chunk."""
         start = len(self._stored)
-        self._stored.resize(start + len(self._left), axis=0)
-        self._stored[start:] = self._left
+        self._stored.resize(start + len(self._unfilled), axis=0)
+        self._stored[start:] = self._unfilled
 
 
 class ShowerWriter:

@@ -42,6 +42,6 @@ def validate_flow(
         made, actual = rollouts_in(run / "rollouts")
         if actual != fingerprint:
             raise InputError(f"{output}/rollouts: not the roll-outs just made; does another run write there?")
-        others = expand(floor) if floor else ()
-        verdict = validate([location(file) for file in files], made, run, floor=others, grade=grade)
+        floors = expand(floor) if floor else ()
+        verdict = validate([location(file) for file in files], made, run, floor=floors, grade=grade)
         return hand_on(verdict, rollouts, run, report, summary, metrics)

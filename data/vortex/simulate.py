@@ -24,7 +24,7 @@ from calopipe.errors import InputError, require_least, require_seed, run_command
 from calopipe.flow.files import CHUNK_FRAMES, FloatArray, Flow, flow_writer
 from calopipe.flow.grid import Grid
 from calopipe.flow.mechanics import strouhal, transverse, unsettled
-from calopipe.options import CommandParser, given, option, setting, settings_of
+from calopipe.options import CommandParser, given_values, option, setting, settings_of
 from calopipe.progress import progress_bar
 
 SIZE_D = (25.6, 6.4)  # of the channel
@@ -277,7 +277,7 @@ def main() -> None:
     require_seed(options.seed)
     require_least("--many", options.many, 0)
     output = Path(options.output)
-    case = Case(**given(Case, options))
+    case = Case(**given_values(Case, options))
     todo = {output: case}
     if options.many:
         several = cases(case, options.many, options.between)

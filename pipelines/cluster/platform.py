@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from calopipe.errors import InputError
-from calopipe.options import add_settings, check_settings, given, setting, settings_of
+from calopipe.options import add_settings, check_settings, given_values, setting, settings_of
 from components.image import IMAGE
 from pipelines.cluster.resources import LAUNCHER, STEPS, Resources, resources_by_step
 
@@ -46,9 +46,9 @@ def tpu(slice_: str) -> Accelerator:
     """The TPU chips of the slice "TYPE:TOPOLOGY", all of one machine."""
     kind, _, topology = slice_.partition(":")
     if topology not in SINGLE_HOST.get(kind, ()):
-        known = ", ".join(f"{name}:{topology}" for name, topologies in SINGLE_HOST.items() for topology in topologies)
+        offered = ", ".join(f"{name}:{topology}" for name, topologies in SINGLE_HOST.items() for topology in topologies)
         raise InputError(
-            f"--tpu {slice_!r}: expected the TYPE:TOPOLOGY of one machine, of {known}; training does not spread over "
+            f"--tpu {slice_!r}: expected the TYPE:TOPOLOGY of one machine, of {offered}; training does not spread over "
             "the machines of a larger slice"
         )
     selectors = {
@@ -204,4 +204,4 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def platform_of(options: argparse.Namespace) -> Platform:
     """The cluster that `options` state; InputError if there can be no such cluster."""
-    return Platform(**given(Platform, options))
+    return Platform(**given_values(Platform, options))

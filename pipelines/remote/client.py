@@ -113,17 +113,17 @@ def named(name: str) -> str:
 
 
 def _refusal(error: ApiException, connection: Connection) -> str:
-    status, said, credential = error.status, _message(error), connection.credential
+    status, message, credential = error.status, _message(error), connection.credential
     if 300 <= status < 400:
         return _login(connection)
     if status in {401, 403}:
-        here = f" to namespace {connection.namespace}, which may not exist," if connection.namespace else ""
-        return f"access refused ({status}){here} with {credential.source}; {credential.renew}{said}"
+        place = f" to namespace {connection.namespace}, which may not exist," if connection.namespace else ""
+        return f"access refused ({status}){place} with {credential.source}; {credential.renew}{message}"
     if status == 404:
-        return f"not found (404){said}; check the id, and the address, which in a full Kubeflow ends in /pipeline"
+        return f"not found (404){message}; check the id, and the address, which in a full Kubeflow ends in /pipeline"
     if status >= 500:
-        return f"the server failed ({status} {error.reason}){said}; see kubectl logs deployment/ml-pipeline"
-    return f"the server refused this ({status} {error.reason}){said}"
+        return f"the server failed ({status} {error.reason}){message}; see kubectl logs deployment/ml-pipeline"
+    return f"the server refused this ({status} {error.reason}){message}"
 
 
 def _login(connection: Connection) -> str:
@@ -137,8 +137,8 @@ def _login(connection: Connection) -> str:
 def _failure(reason: Exception) -> str:
     if isinstance(reason, SSLError):
         return f"TLS failed ({reason}); give --ca-file if the certificate is the cluster's own, or check the address"
-    said = str(reason).rpartition(": ")[2]
-    return f"cannot be reached, or does not answer ({said}); check the address, and that a port-forward still runs"
+    message = str(reason).rpartition(": ")[2]
+    return f"cannot be reached, or does not answer ({message}); check the address, and that a port-forward still runs"
 
 
 def _message(error: ApiException) -> str:

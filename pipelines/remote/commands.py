@@ -92,8 +92,8 @@ def _job(options: argparse.Namespace) -> Iterator[Job]:
     """
     from pipelines.checks import check  # noqa: PLC0415
 
-    given, cluster = parameters.given(options), platform.platform_of(options)
-    check(given, options.pipeline, cluster)
+    values, cluster = parameters.given_parameters(options), platform.platform_of(options)
+    check(values, options.pipeline, cluster)
     for option, name, most in (("--name", options.name, _NAME_BYTES), ("--experiment", options.experiment, 128)):
         if (size := len(name.encode())) > most:
             raise InputError(
@@ -104,7 +104,7 @@ def _job(options: argparse.Namespace) -> Iterator[Job]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / f"{options.pipeline}.yaml"
         package.write(file, cluster, options.pipeline)
-        yield Job(file, given, options.experiment, options.service_account)
+        yield Job(file, values, options.experiment, options.service_account)
 
 
 def submit(options: argparse.Namespace) -> None:

@@ -139,6 +139,6 @@ def _output_of(command: str) -> str:
     except (IndexError, OSError, ValueError, subprocess.TimeoutExpired) as error:
         raise InputError(f"--token-command {command}: cannot be run ({type(error).__name__}); run it by hand") from None
     if done.returncode:
-        said = (done.stderr.strip().splitlines() or [""])[-1]
-        raise InputError(f"--token-command {command}: ended with {done.returncode}: {said}")
+        last_line = (done.stderr.strip().splitlines() or [""])[-1]
+        raise InputError(f"--token-command {command}: ended with {done.returncode}: {last_line}")
     return done.stdout

@@ -72,10 +72,10 @@ def reason(run: str, step: str | None, namespace: str) -> str:
 
 def _noted(cluster: Kubernetes, run: str, namespace: str) -> str:
     """What the run's Workflow says of the last pod that failed or was never made, for example without an account."""
-    asked = cluster.objects.list_namespaced_custom_object(
+    workflows = cluster.objects.list_namespaced_custom_object(
         "argoproj.io", "v1alpha1", namespace, "workflows", label_selector=f"{_RUN}={run}", _request_timeout=_SECONDS
     )
-    status: Json = next((workflow.get("status", {}) for workflow in asked["items"]), {})
+    status: Json = next((workflow.get("status", {}) for workflow in workflows["items"]), {})
     nodes = [
         node
         for node in status.get("nodes", {}).values()

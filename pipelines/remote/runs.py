@@ -36,8 +36,8 @@ class Job:
         name, services = self.experiment, server.experiments
         experiments = services.experiment_service_list_experiments(filter=named(name), **server.scope).experiments
         made = experiments or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
-        if (asked := server.connection.namespace) and not made[0].namespace:
-            raise InputError(f"--namespace {asked}: the server has one user, and runs all in its own; leave this out")
+        if (wanted := server.connection.namespace) and not made[0].namespace:
+            raise InputError(f"--namespace {wanted}: the server has one user, and runs all in its own; leave this out")
         pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
         return {
             "experiment_id": made[0].experiment_id,

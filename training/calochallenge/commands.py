@@ -7,7 +7,7 @@ from typing import Any
 
 from calopipe import storage
 from calopipe.mirror import mirrored_file
-from calopipe.options import add_settings, given, settings_of
+from calopipe.options import add_settings, given_values, settings_of
 from calopipe.showers.selection import Reading, add_selection
 from training.models.classifier import LEVELS, ClassifierConfig
 
@@ -44,9 +44,9 @@ def perform(options: argparse.Namespace) -> None:
             storage.expand(options.reference),
             storage.expand(options.candidate),
             output,
-            selection=Reading(**given(Reading, options)).selection(options.split),
+            selection=Reading(**given_values(Reading, options)).selection(options.split),
             levels=options.level,
-            **given(ClassifierConfig, options),
+            **given_values(ClassifierConfig, options),
         )
     for level, told in document["classifiers"].items():
         print(f"{level}-level classifier: AUC {told['auc']:.4f}, JSD {told['jsd']:.4f}, of {told['tested']} showers")

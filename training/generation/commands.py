@@ -12,7 +12,7 @@ from calopipe.events.splits import ALL
 from calopipe.events.tolerance import SKIP, STOP
 from calopipe.labels import PARTICLE, PHI
 from calopipe.mirror import mirrored_file
-from calopipe.options import CommandParser, given
+from calopipe.options import CommandParser, given_values
 from calopipe.showers.selection import Reading, Selection, add_selection
 from training.configs import STRATEGIES
 from training.model_folder import Card, model_on_disk, read_card
@@ -97,7 +97,7 @@ def _perform(command: CommandParser, options: argparse.Namespace) -> None:
         from training.generation.part_files import Share  # noqa: PLC0415
 
         card = read_card(model)
-        reading = Reading(**{"cut_gev": card.dataset["cut_gev"]} | given(Reading, options))
+        reading = Reading(**{"cut_gev": card.dataset["cut_gev"]} | given_values(Reading, options))
         conditions = _conditions(options, card, reading.selection(options.split))
         share = None if options.share is None else Share.parse(options.share)
         generate(

@@ -8,7 +8,7 @@ from typing import Any
 
 from calopipe.documents import finite
 from calopipe.showers.cells import Geometry
-from calopipe.showers.detectors import known
+from calopipe.showers.detectors import detectors
 
 _FILE = Path(__file__).with_name("published.toml")
 _COLUMNS = ("model", "fpd_x_1000", "kpd_x_1000", "auc_low", "auc_high", "processor_ms", "accelerator_ms")
@@ -28,7 +28,7 @@ def published(geometry: Geometry, showers: int) -> dict[str, Any]:
     `showers` is the size of the smaller set. Times are for batches of 1, 100 and 10,000, None where unknown.
     """
     document = tomllib.loads(_FILE.read_text(encoding="utf-8"))
-    of_these_cells = (entry for entry in document["dataset"] if _cells(known()[entry["name"]]) == _cells(geometry))
+    of_these_cells = (entry for entry in document["dataset"] if _cells(detectors()[entry["name"]]) == _cells(geometry))
     dataset = next(of_these_cells, None)
     against = [] if dataset else ["the cells are not those of a dataset of the challenge"]
     if dataset and showers < dataset["showers"]:

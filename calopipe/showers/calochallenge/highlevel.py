@@ -89,9 +89,9 @@ def high_level(cells: FloatArray, energy_gev: FloatArray, geometry: Geometry) ->
 
     def moments(distance: Array, chosen: npt.NDArray[np.intp]) -> tuple[Array, Array]:
         """Mean and width of a distance (layers, places) in the chosen layers."""
-        some, weights = np.nan_to_num(distance[chosen].T), deposits[:, :, chosen]
+        distances, weights = np.nan_to_num(distance[chosen].T), deposits[:, :, chosen]
         norm = energy[:, chosen] + _NOTHING
-        mean, square = (np.einsum("npl,pl->nl", weights, power) / norm for power in (some, some**2))
+        mean, square = (np.einsum("npl,pl->nl", weights, power) / norm for power in (distances, distances**2))
         return mean, np.sqrt(np.maximum(square - mean**2, 0))
 
     (x, x_width), (y, y_width) = moments(place.x_mm, angles), moments(place.y_mm, angles)
