@@ -92,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _holds_flows(patterns: Sequence[str], output: Location) -> bool:
     """Whether the input holds flows. No file is opened if `output` remembers all: remembered files hold showers."""
-    paths, known = expand(patterns), read_memory(output)["files"]
-    if all(str(path.absolute()) in known for path in paths):
+    paths, remembered = expand(patterns), read_memory(output)["files"]
+    if all(str(path.absolute()) in remembered for path in paths):
         return False
     from calopipe.flow.files import are_flows  # noqa: PLC0415  loads HDF5, which a finished dataset does not need
 

@@ -59,9 +59,9 @@ def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.
             path, start, _ = ranges[number]
             return f"event {start + position - begins[number]} of {path} is in {SPLITS[events['split'][position]]}"
 
-        one, other = (place(int(position)) for position in order[torn[0] : torn[0] + 2])
+        first, second = (place(int(position)) for position in order[torn[0] : torn[0] + 2])
         raise InputError(
-            f"--split-file: {one}, and {other}, but they are one event, and {len(np.unique(digest[torn])) - 1} more "
+            f"--split-file: {first}, and {second}, but they are one event, and {len(np.unique(digest[torn])) - 1} more "
             "are in two splits; leave one of the files out, or give both to one split"
         )
     copies = np.sort(order[1:][again])

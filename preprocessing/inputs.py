@@ -27,16 +27,16 @@ class InputFile(Header):
     look: Look | None  # at some of its showers; None if none of these is good and holds energy
 
     def to_json(self) -> dict[str, Any]:
-        own = asdict(self) | {"geometry": self.geometry.to_json()}
-        return {name: value for name, value in own.items() if name != "path"}
+        entries = asdict(self) | {"geometry": self.geometry.to_json()}
+        return {name: value for name, value in entries.items() if name != "path"}
 
     @classmethod
     def from_json(cls, path: Location, document: dict[str, Any]) -> InputFile:
         size, changed = document["stamp"]
         geometry = Geometry.from_json(document["geometry"])
         look = Look.from_json(document["look"]) if document["look"] else None
-        own = {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": tuple(document["labels"])}
-        return cls(path, **document | own)
+        parsed = {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": tuple(document["labels"])}
+        return cls(path, **document | parsed)
 
 
 @dataclass(frozen=True)
@@ -48,15 +48,15 @@ class Inputs:
 
 
 def looked_at(
-    path: Location, known: Mapping[str, InputFile], look: Callable[[Location, tuple[int, int]], InputFile]
+    path: Location, remembered_files: Mapping[str, InputFile], look: Callable[[Location, tuple[int, int]], InputFile]
 ) -> InputFile | BadFile:
-    """The file `path`: the `known` one of its absolute path if the stamp is the same, else `look(path, stamp)`.
+    """The file `path`: that of `remembered_files` if the stamp is the same, else `look(path, stamp)`.
 
     InputError: the file is missing, or it changes meanwhile.
     """
     try:
         stamp = storage.stamp(path)
-        remembered = known.get(str(path.absolute()))
+        remembered = remembered_files.get(str(path.absolute()))
         if remembered is not None and stamp == remembered.stamp:
             return replace(remembered, path=path)
         file = look(path, stamp)

@@ -69,7 +69,7 @@ class Content:
     All events: `digests` (N,). The events to be written: `events` (K,), their indices in the file; `encoded`, their
     records; `split_by` (K,), the digests that decide their splits; `hits` (K,), their numbers of hits (None in a flow).
     `emptied` are the indices of the events in which the threshold left no cell. `bad_events` are the index and the flaw
-    of each corrupt event; `first_bad` says what is wrong with the first. `said` is copied into the receipt.
+    of each corrupt event; `first_bad` says what is wrong with the first. `in_receipt` is copied into the receipt.
     """
 
     digests: Digests
@@ -78,7 +78,7 @@ class Content:
     encoded: list[bytes]
     bad_events: list[tuple[int, str]]
     first_bad: str
-    said: dict[str, Any]
+    in_receipt: dict[str, Any]
     hits: npt.NDArray[np.intp] | None = None
     emptied: npt.NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
 

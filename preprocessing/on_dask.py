@@ -98,7 +98,7 @@ def _unreachable(connection: dict[str, Any]) -> str:
 def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) -> None:
     """Return at the end of the work, good or bad. InputError: no workers for too long."""
     patience = dask.utils.parse_timedelta(dask.config.get(_NO_WORKER_SETTING, None) or _NO_WORKER_SECONDS)
-    seen = time.monotonic()
+    last_seen = time.monotonic()
     while True:
         with suppress(TimeoutError):
             distributed.wait(futures, timeout=_LOOK_SECONDS)
@@ -108,8 +108,8 @@ def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) ->
         except OSError as error:  # the scheduler is gone, or does not answer
             raise CancelledError from error
         if workers:
-            seen = time.monotonic()
-        elif time.monotonic() - seen > patience:
+            last_seen = time.monotonic()
+        elif time.monotonic() - last_seen > patience:
             raise InputError(
                 f"{client.scheduler.address}: no Dask worker for {patience:.0f} s; start some with `dask worker` and "
                 f"run again, finished work is kept (DASK_DISTRIBUTED__SCHEDULER__NO_WORKERS_TIMEOUT=1h waits longer)"

@@ -90,10 +90,10 @@ def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], o
         return list(plans)
     total = sum(map(len, of.values()))
     first = next(plan for plan in plans if plan.key in of)
-    told = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
+    copy = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
     if on_copies == STOP:
-        raise InputError(f"{told}; leave the copies out with --on-copies skip, or keep them with --on-copies keep")
-    logger.warning("%s: left out (--on-copies)", told)
+        raise InputError(f"{copy}; leave the copies out with --on-copies skip, or keep them with --on-copies keep")
+    logger.warning("%s: left out (--on-copies)", copy)
     return [plan.without(of.get(plan.key, ())) for plan in plans]
 
 

@@ -104,8 +104,8 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
                 from preprocessing.on_dask import DaskRunner  # noqa: PLC0415
 
                 runner = DaskRunner()
-            known, given = (set(options.get_all_options(retain_unknown_options=each)) for each in (False, True))
-            if name in _IN_PROCESS and (unknown := given - known):
+            declared, passed = (set(options.get_all_options(retain_unknown_options=keep)) for keep in (False, True))
+            if name in _IN_PROCESS and (unknown := passed - declared):
                 raise ValueError(f"no option of Beam is called {min(unknown)}")
             return beam.Pipeline(runner=runner, options=options)
     except (ValueError, SystemExit) as error:

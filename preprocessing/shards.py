@@ -51,8 +51,8 @@ def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -
             return None
         try:
             receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
-            told = receipt["bad_file"] or settings.says <= receipt.keys()
-            return receipt if told and all(whole(shard) for shard in receipt["shards"]) else None
+            complete = receipt["bad_file"] or settings.says <= receipt.keys()
+            return receipt if complete and all(whole(shard) for shard in receipt["shards"]) else None
         except (DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
 
@@ -73,8 +73,8 @@ def write_shards(
     if stopped.is_file():
         return
     try:
-        if (here := metadata.version("calopipe")) != version:
-            raise InputError(f"calopipe is {here} on a worker, but {version} at the command; give all the same version")
+        if (mine := metadata.version("calopipe")) != version:
+            raise InputError(f"calopipe is {mine} on a worker, but {version} at the command; give all the same version")
         receipt = _make(output, plan, settings)
         RECEIPT.write(output / SHARDS / f"{plan.key}.json", receipt)
         if receipt["bad_file"]:
@@ -116,7 +116,7 @@ def _make(folder: Location, plan: Plan, settings: FieldSettings) -> Receipt:
     return {
         "events": {"read": plan.stop - plan.start, "written": len(rows), "dropped": dropped},
         "digests": packed(content.digests, split_of),
-        **content.said,
+        **content.in_receipt,
         **most,
         "bad_file": "",
         "bad_events": content.bad_events,

@@ -139,7 +139,7 @@ def test_a_cut_is_an_energy_of_zero_or_more(cut_gev: float) -> None:
 def _knowing(valid: dict[str, Any]) -> Generator:
     """A generator that knows only the range of its model; nothing else is needed."""
     generator = Generator.__new__(Generator)
-    generator.card, generator._known = SimpleNamespace(valid_range=valid), LabelRange.from_json(valid)
+    generator.card, generator._valid = SimpleNamespace(valid_range=valid), LabelRange.from_json(valid)
     return generator
 
 

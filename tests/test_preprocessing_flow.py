@@ -111,7 +111,7 @@ def test_a_range_of_pairs_is_counted_from_the_beginning_of_its_file(tmp_path: Pa
     assert content.bad_events == [(7, "nan"), (9, "nan")]
     assert "in frame 9 is not a finite number" in content.first_bad
     nothing = read_pairs(path, 9, 10, 2)
-    assert (len(nothing.events), nothing.said["reynolds"]) == (0, None)
+    assert (len(nothing.events), nothing.in_receipt["reynolds"]) == (0, None)
     assert read_pairs(path, 10, 12, 2).first_bad == ""
 
 

@@ -34,7 +34,7 @@ from pipelines.checks import check
 from preprocessing.dataset import read_manifest
 from preprocessing.showers.plausibility import Look, _doubt_of_energies, _doubt_of_widths, look_at
 from training.configs import named_config
-from training.fit import _asked
+from training.fit import _checked_manifest
 
 EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
 
@@ -253,7 +253,7 @@ def test_by_default_it_is_a_warning_and_the_manifest_keeps_the_numbers(
         assert "mev.h5: not plausible: E_vis/E is 20" in caplog.text
         assert "good.h5: not plausible" not in caplog.text
     caplog.clear()
-    _asked(tmp_path / "ds", tmp_path / "model", named_config("fast"))  # a training says it again
+    _checked_manifest(tmp_path / "ds", tmp_path / "model", named_config("fast"))  # a training says it again
     assert "1 of the 2 input files are not plausible: mev.h5: E_vis/E is 20" in caplog.text
     noted = {each["name"]: each for each in read_manifest(tmp_path / "ds").plausibility}
     assert noted["good.h5"]["doubts"] == []

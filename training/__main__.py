@@ -163,9 +163,9 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _model_file(arguments: Sequence[str]) -> ModelFile | None:
-    known = CommandParser(prog="python -m training", add_help=False)
-    known.add_argument("--model-file")
-    place = known.parse_known_args(arguments)[0].model_file
+    first_pass = CommandParser(prog="python -m training", add_help=False)
+    first_pass.add_argument("--model-file")
+    place = first_pass.parse_known_args(arguments)[0].model_file
     if place is None:
         return None
     quiet_tensorflow()  # the file may import TensorFlow

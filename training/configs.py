@@ -62,10 +62,10 @@ def named_config(name: str, **overrides: Any) -> FitConfig:
     """The config `name`, with the values of `overrides` that are not None. If epochs are given, steps become 0."""
     if name not in CONFIGS:
         raise InputError(f"--config {name!r} is unknown; known: {', '.join(CONFIGS)}")
-    given = {key: value for key, value in overrides.items() if value is not None}
-    if "epochs" in given:
-        given = {"steps": 0, **given}
-    return CONFIGS[name].with_values(given)
+    values = {key: value for key, value in overrides.items() if value is not None}
+    if "epochs" in values:
+        values = {"steps": 0, **values}
+    return CONFIGS[name].with_values(values)
 
 
 def add_config(task: argparse.ArgumentParser) -> Any:
@@ -100,12 +100,12 @@ def with_settings(config: FitConfig, settings: Mapping[str, Any]) -> FitConfig:
 
     InputError for a setting that the model does not have, or for which the pipeline has a parameter.
     """
-    known = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in PARAMETERS}
+    types = {field.name: type_of(field) for field in settings_of(type(config)) if field.name not in PARAMETERS}
     checked: dict[str, Any] = {}
     for name, value in settings.items():
-        if name not in known:
-            raise InputError(f"training setting {name!r} is unknown; known: {', '.join(known)}")
-        kind = known[name]
+        if name not in types:
+            raise InputError(f"training setting {name!r} is unknown; known: {', '.join(types)}")
+        kind = types[name]
         number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
         fits = isinstance(value, kind) if kind in (str, bool) else number and kind(value) == value
         if not fits:

@@ -62,9 +62,9 @@ def export(model: Path, output: Path) -> None:
 
 def arrays_file(model: Model, card: Card) -> bytes:
     """The content of FILE.safetensors that `export` writes for a `model` with this `card`. InputError: it has none."""
-    arrays, said = dict(model.arrays()), _metadata(model, card)
+    arrays, entries = dict(model.arrays()), _metadata(model, card)
     checksum = _checksum(safetensors.numpy.save(arrays))
-    return safetensors.numpy.save(arrays, said | {CHECKSUM: str(checksum)})
+    return safetensors.numpy.save(arrays, entries | {CHECKSUM: str(checksum)})
 
 
 def _checksum(content: bytes) -> int:
@@ -141,8 +141,8 @@ def _identity_in(output: Path) -> Any:
             return json.loads({entry.key: entry.value for entry in properties}[IDENTITY])
         if output.suffix == ".safetensors":
             with safetensors.safe_open(output, framework="numpy") as arrays:
-                said = arrays.metadata()
-            return json.loads(said[IDENTITY]) | {"whole": said[CHECKSUM] == str(_checksum(output.read_bytes()))}
+                entries = arrays.metadata()
+            return json.loads(entries[IDENTITY]) | {"whole": entries[CHECKSUM] == str(_checksum(output.read_bytes()))}
         return _FORM.read(output / CARD)
     except PermissionError:
         raise

@@ -67,7 +67,7 @@ def fit(
     After a checkpoint, it raises SystemExit(PREEMPTED) on SIGTERM, and SystemExit(130) on SIGINT.
     """
     options = options or RunOptions()
-    manifest = _asked(dataset, output, config)
+    manifest = _checked_manifest(dataset, output, config)
     earlier = _earlier(warm_start, output, config, manifest) if warm_start else None
     request = model_folder.request_fingerprint(manifest, config, earlier)
     if (card := model_folder.standing(output, request)) is not None:
@@ -104,7 +104,7 @@ def fit(
     return model_folder.read_card(output)
 
 
-def _asked(dataset: Location, output: Path, config: FitConfig) -> Manifest:
+def _checked_manifest(dataset: Location, output: Path, config: FitConfig) -> Manifest:
     """The dataset's manifest. InputError, before anything is written: config or output do not fit the dataset."""
     manifest = read_manifest(dataset)
     config.check(manifest.geometry)
@@ -188,12 +188,12 @@ def _against(card: Card, config: FitConfig, manifest: Manifest) -> str:
     if card.geometry.shape != geometry.shape:
         return f"was trained on {geometry.items} of {card.geometry.shape} cells, the dataset's have {geometry.shape}"
     if (differs := card.geometry.difference(geometry)) and differs[0] not in geometry.rescaled:
-        name, earlier, given = differs
-        return f"{name} is {earlier} in its training, and {given} in the dataset"
+        name, earlier, value = differs
+        return f"{name} is {earlier} in its training, and {value} in the dataset"
     if reason := config.begins_anew(card.valid_range, manifest.valid_range):
         return reason
-    if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
-        return f"was trained on showers with {other[0]}, the dataset's have {other[1]}"
+    if labels := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
+        return f"was trained on showers with {labels[0]}, the dataset's have {labels[1]}"
     return ""
 
 
@@ -203,20 +203,20 @@ def _resume(engine: Engine, checkpoints: Checkpoints, output: Path, team: Team, 
     Checkpoints of another number of replicas are discarded with `overwrite`, and are an error without it.
     """
     checkpoint = checkpoints.newest()
-    others, seconds = "", 0.0
+    changed, seconds = "", 0.0
     if checkpoint is not None and checkpoint.facts["replicas"] != engine.replicas:
-        others = (
+        changed = (
             f"{output}: trained by {checkpoint.facts['replicas']} replicas until step {checkpoint.step}, now there are "
             f"{engine.replicas}"
         )
         if not overwrite:
-            raise InputError(f"{others}; give as many devices, or another --output, or --overwrite")
+            raise InputError(f"{changed}; give as many devices, or another --output, or --overwrite")
     elif checkpoint is not None:
         engine.restore(checkpoint.state, str(checkpoint.path))
         seconds = checkpoint.facts["seconds"]
     if not team.alone and team.total(engine.step) != engine.step * engine.replicas:
         raise InputError(f"{output}: the workers find different checkpoints there; is it on shared storage?")
-    if others and team.chief:  # only now, because all workers have read the checkpoints
-        logger.warning("%s: the training begins anew, and will end with other weights", others)
+    if changed and team.chief:  # only now, because all workers have read the checkpoints
+        logger.warning("%s: the training begins anew, and will end with other weights", changed)
         checkpoints.discard()
     return seconds

@@ -61,12 +61,12 @@ class Card:
     versions: dict[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        own = {
+        objects = {
             "config": self.config.to_json(),
             "geometry": self.geometry.to_json(),
             "valid_range": {name: list(bounds) for name, bounds in self.valid_range.items()},
         }
-        return _FORM.of(own | {name: getattr(self, name) for name in _AS_THEY_ARE})
+        return _FORM.of(objects | {name: getattr(self, name) for name in _AS_THEY_ARE})
 
     @property
     def files(self) -> dict[str, str]:
@@ -242,8 +242,8 @@ def require_free(folder: Path, request: str, about: Mapping[str, Any], *, overwr
     if (folder / CARD).exists() or last_checkpoint(folder):
         changes = []
         with suppress(DocumentError, KeyError):  # written by another version
-            here = model_in(folder)
-            changes = _changes(here.noted() if here else training_in(folder), about)
+            model = model_in(folder)
+            changes = _changes(model.noted() if model else training_in(folder), about)
         changed = "; ".join(changes) or "one of another version of calopipe, or whose replacement was interrupted"
         raise InputError(f"{folder}: holds another model: {changed}; give another --output, or --overwrite")
 
@@ -271,7 +271,7 @@ def take_over(source: Path, folder: Path, *, overwrite: bool) -> Card:
         raise InputError(f"{folder}: holds files that are no model; give a folder of its own, or an empty one")
     with alone(folder, LOCK):
         begin(folder, card.request, card.noted(), overwrite=overwrite)
-        if not overwrite and (here := model_in(folder)) and here.fingerprint() != card.fingerprint():
+        if not overwrite and (present := model_in(folder)) and present.fingerprint() != card.fingerprint():
             raise InputError(f"{folder}: holds another model of this training; give another --output, or --overwrite")
         storage.remove(folder / CARD)  # first, so that a card is never beside another model's weights
         for name in (*card.files, HISTORY):

@@ -71,7 +71,7 @@ def read_pairs(path: Location, start: int, stop: int, step: int) -> Content:
         encoded=[_record(file, int(start + row), now[row], after[row]) for row in kept],
         bad_events=[(int(start + row), FLAWS[1]) for row in np.flatnonzero(~good)],
         first_bad="" if good.all() else file.flaw(start + int(np.argmin(finite))),
-        said={"reynolds": [file.reynolds, file.reynolds] if len(kept) else None, "flow": f"{file.digest:016x}"},
+        in_receipt={"reynolds": [file.reynolds, file.reynolds] if len(kept) else None, "flow": f"{file.digest:016x}"},
     )
 
 

@@ -44,9 +44,9 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
         hits, places = showers.hits[kept], places[kept]
         if threshold_gev > 0:
             hits = hits.at_least(threshold_gev / file.geometry.file_unit_gev)
-            left = np.diff(hits.edges()) > 0
-            emptied.append(places[~left])
-            hits, places = hits[left], places[left]
+            filled = np.diff(hits.edges()) > 0
+            emptied.append(places[~filled])
+            hits, places = hits[filled], places[filled]
         # if the file has no measured angle, it is computed from the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
         labels = {"energy": file.energy_gev[places], "theta": file.theta_rad[places], **taken(file.more, places)}
@@ -62,7 +62,7 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
         encoded=encoded,
         bad_events=bad_events,
         first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
-        said={
+        in_receipt={
             "energy_gev": _range(file.energy_gev[kept_events]),
             "theta_rad": _range(file.theta_rad[kept_events]),
             **LabelRange.of(taken(file.more, kept_events)).to_json(),

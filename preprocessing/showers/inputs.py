@@ -41,7 +41,7 @@ def discover(
     paths = storage.expand(patterns)
     remembered = read_memory(memory)
     files_then = remembered["files"] if remembered["geometry"] == geometry else {}
-    known = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
+    remembered_files = {text: InputFile.from_json(storage.location(text), file) for text, file in files_then.items()}
     opened: list[ShowerFile] = []
 
     def look(path: Location, stamp: tuple[int, int]) -> InputFile:
@@ -56,14 +56,14 @@ def discover(
 
     # HDF5 lets only one thread read, and every thread would keep the memory that its dense showers took
     with ThreadPoolExecutor(1) as reader:
-        inputs = storage.at_once(lambda path: looked_at(path, known, look), paths)
+        inputs = storage.at_once(lambda path: looked_at(path, remembered_files, look), paths)
     if opened:
         from calopipe.showers.files import warn_of_assumptions  # noqa: PLC0415
 
         warn_of_assumptions(opened)
     resting = [file for file in inputs if isinstance(file, InputFile) and storage.settled(file.path, file.stamp, began)]
-    table = known | {str(file.path.absolute()): file for file in resting}
-    if memory is not None and table != known:
+    table = remembered_files | {str(file.path.absolute()): file for file in resting}
+    if memory is not None and table != remembered_files:
         write_memory(memory, geometry, {text: table[text].to_json() for text in sorted(table)})
     files, bad = sorted_out(inputs, paths, allowed)
     for file in files:

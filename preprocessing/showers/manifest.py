@@ -139,6 +139,6 @@ class ShowerManifest(Manifest):
 
     def doubts(self) -> list[str]:
         doubt = cut.doubt(self.cut_by_energy, self.settings["cut_gev"]) if self.settings["cut_gev"] else ""
-        told = [f"{file['name']}: {file['doubts'][0]}" for file in self.plausibility if file["doubts"]]
-        files = f"{len(told)} of the {len(self.plausibility)} input files are not plausible: {told[0]}" if told else ""
-        return [each for each in (doubt, files) if each]
+        odd = [f"{file['name']}: {file['doubts'][0]}" for file in self.plausibility if file["doubts"]]
+        files = f"{len(odd)} of the {len(self.plausibility)} input files are not plausible: {odd[0]}" if odd else ""
+        return [text for text in (doubt, files) if text]

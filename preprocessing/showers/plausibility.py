@@ -80,8 +80,8 @@ def look_at(file: ShowerFile) -> Look | None:
     if file.deposits == VOXELS:
         label, axes = f"{ENERGIES} in MeV", ""
     # for particles that are not electromagnetic, by the codes in the file, depth and width say nothing
-    known = file.more[PARTICLE][events] if PARTICLE in file.more else _ELECTRON
-    electromagnetic = bool(np.isin(np.abs(known), _ELECTROMAGNETIC).all())
+    particles = file.more[PARTICLE][events] if PARTICLE in file.more else _ELECTRON
+    electromagnetic = bool(np.isin(np.abs(particles), _ELECTROMAGNETIC).all())
     if not energy <= _HIGHEST_GEV or (electromagnetic and not low <= depth <= high):
         doubts.append(
             f"half the energy lies within {depth:.3g} X0, {low:.2g} to {high:.2g} are expected of "
@@ -118,8 +118,8 @@ def _doubt_of_energies(energy_gev: FloatArray, visible: Array) -> str:
         by_energy, by_visible = (np.argsort(np.argsort(values)) for values in (energy_gev, visible))
         rises = float(np.cov(by_energy, by_visible)[0, 1] / by_energy.var(ddof=1))
         beam = f"the energies of {least:.4g} to {most:.4g} GeV (rank correlation {rises:.2f})"
-        asked = "are they those of these showers, in the same order?"
-        return f"E_vis does not rise with {beam}: {asked}" if rises < _RISES else ""
+        question = "are they those of these showers, in the same order?"
+        return f"E_vis does not rise with {beam}: {question}" if rises < _RISES else ""
     low, high = np.quantile(visible, [0.05, 0.95])
     beam = f"all energies are {least:.4g} GeV, but E_vis of nine in ten showers spreads {high / low:.2g}-fold"
     return f"{beam}: is energy that of each shower?" if most < 1.01 * least and high > _SPREAD * low else ""
@@ -134,8 +134,8 @@ def _doubt_of_widths(geometry: Geometry) -> str:
     if np.isnan(widths).all() or not np.nanmax(widths) > _WIDER * np.nanmin(widths):
         return ""
     narrow, wide = np.nanargmin(widths), np.nanargmax(widths)
-    told = f"layer {narrow} is {widths[narrow]:.3g} mm wide and layer {wide} {widths[wide]:.3g} mm"
-    return f"{told}: are their cells in mm, and as many as stated?"
+    widest = f"layer {narrow} is {widths[narrow]:.3g} mm wide and layer {wide} {widths[wide]:.3g} mm"
+    return f"{widest}: are their cells in mm, and as many as stated?"
 
 
 def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> tuple[float, float, float]:

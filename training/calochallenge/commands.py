@@ -48,6 +48,6 @@ def perform(options: argparse.Namespace) -> None:
             levels=options.level,
             **given_values(ClassifierConfig, options),
         )
-    for level, told in document["classifiers"].items():
-        print(f"{level}-level classifier: AUC {told['auc']:.4f}, JSD {told['jsd']:.4f}, of {told['tested']} showers")
+    for level, row in document["classifiers"].items():
+        print(f"{level}-level classifier: AUC {row['auc']:.4f}, JSD {row['jsd']:.4f}, of {row['tested']} showers")
     print(f"result: {options.output}")

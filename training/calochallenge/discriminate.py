@@ -73,8 +73,8 @@ def discriminate(
         "candidate": [file.sha256 for file in candidates],
         "split": chosen.split,
     }
-    asked = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
-    configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked}
+    trained = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
+    configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in trained}
     for config in configs.values():
         config.check(references[0].geometry)
     require_own(output, CLASSIFIER.kind)
@@ -103,8 +103,8 @@ def _trained(work: Path, configs: Mapping[str, ClassifierConfig]) -> dict[str, A
     inputs = discover([str(work / f"{split}.h5") for split in FRACTIONS])
     manifest = preprocess(inputs, work / "dataset", Settings(Selection(rule=rule, cut_gev=0.0)))
     classifiers = {}
-    for level, given in configs.items():
-        config = replace(given, batch=min(given.batch, manifest.count("train")))
+    for level, stated in configs.items():
+        config = replace(stated, batch=min(stated.batch, manifest.count("train")))
         fit(work / "dataset", work / level, config, overwrite=True)
         classifiers[level] = _judged(work / level, work / "dataset", manifest) | {"settings": config.to_json()}
     return classifiers
@@ -126,12 +126,12 @@ def _merged(
         writers = [
             stack.enter_context(shower_writer(work / f"{split}.h5", references[0].geometry, {})) for split in FRACTIONS
         ]
-        first, second = (islice(_ones(*given), showers) for given in ((references, masks), (candidates, everything)))
+        first, second = (islice(_ones(*chosen), showers) for chosen in ((references, masks), (candidates, everything)))
         pairs = zip(parts, first, second, strict=True)
-        while some := list(islice(pairs, _AT_ONCE)):
+        while batch := list(islice(pairs, _AT_ONCE)):
             for number, writer in enumerate(writers):
-                if here := [shower for part, *pair in some if part == number for shower in pair]:
-                    arrays = (np.concatenate([getattr(shower, name) for shower in here]) for name in here[0].arrays)
+                if rows := [shower for part, *pair in batch if part == number for shower in pair]:
+                    arrays = (np.concatenate([getattr(shower, name) for shower in rows]) for name in rows[0].arrays)
                     writer.write(Showers(*arrays))
     return showers
 
@@ -139,14 +139,14 @@ def _merged(
 def _ones(files: Sequence[ShowerFile], masks: Sequence[Any]) -> Iterator[Showers]:
     """The chosen showers of files, one at a time."""
     for file, mask in zip(files, masks, strict=True):
-        for some in file.selected(mask):
-            yield from (some[row : row + 1] for row in range(len(some)))
+        for batch in file.selected(mask):
+            yield from (batch[row : row + 1] for row in range(len(batch)))
 
 
 def _judged(model: Path, dataset: Path, manifest: Manifest) -> dict[str, Any]:
     """AUC and JSD of the trained model on the test split, calibrated on the validation split by isotonic regression."""
-    card, found_model = load_model(model)
-    classifier = cast(Discriminator, found_model)
+    card, trained = load_model(model)
+    classifier = cast(Discriminator, trained)
 
     def answers(split: str) -> tuple[Array, Array]:
         batches = ordered_batches(dataset, manifest, split, batch=_BATCH, decode=classifier.decode)

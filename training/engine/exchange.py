@@ -12,8 +12,8 @@ from training.models.base import Model
 
 def total_over_replicas(value: tf.Tensor) -> tf.Tensor:
     """The sum of a tensor over the replicas."""
-    here = tf.identity(value)  # the reduction needs it on the replica's device
-    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, here)
+    on_device = tf.identity(value)  # the reduction needs it on the replica's device
+    return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, on_device)
 
 
 def summed(tensors: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -48,8 +48,8 @@ def statistics(network: keras.Model) -> list[keras.Variable]:
     Frozen weights are left out, and so are all numbers of frozen layers. Whole numbers, such as the state of a random
     generator, have no mean over replicas and are left out too.
     """
-    held = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
-    return [variable for variable in held if keras.backend.is_float_dtype(variable.dtype)]
+    variables = (v for layer in network._flatten_layers() if layer.trainable for v in layer._non_trainable_variables)
+    return [variable for variable in variables if keras.backend.is_float_dtype(variable.dtype)]
 
 
 def averaged(model: Model) -> list[keras.Variable]:

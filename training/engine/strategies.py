@@ -80,9 +80,9 @@ class Team:
         totals = self.strategy.experimental_local_results(self._total(tf.constant(float(value))))
         return float(totals[0].numpy())
 
-    def agree(self, said: bool) -> bool:
-        """Whether any worker `said` yes."""
-        return said if self.alone else self.total(said) > 0
+    def agree(self, answer: bool) -> bool:
+        """Whether any worker's `answer` is yes."""
+        return answer if self.alone else self.total(answer) > 0
 
     def wait(self) -> None:
         """Return once all workers have called this."""

@@ -89,7 +89,7 @@ def _row(row: Estimate) -> tuple[str, ...]:
 
 
 def _time(spread: Spread) -> str:
-    size, unit = next((known for known in ((3600, " h"), (60, " min")) if spread[1] > 2 * known[0]), (1, " s"))
+    size, unit = next((scale for scale in ((3600, " h"), (60, " min")) if spread[1] > 2 * scale[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
 
 

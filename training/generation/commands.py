@@ -75,14 +75,14 @@ def _add_options(generate: argparse.ArgumentParser) -> None:
         default=STOP,
         help="what to do about labels outside the range of the training: stop, or leave them out (default %(default)s)",
     )
-    asked = generate.add_argument_group(
+    labels = generate.add_argument_group(
         "in place of --like, showers that all have the same labels (default: the label that all training showers had)"
     )
-    asked.add_argument("--energy", type=float, metavar="GEV", help="of the particle")
-    asked.add_argument("--theta", type=float, metavar="DEGREES", help="90 is normal incidence")
-    asked.add_argument("--phi", type=float, metavar="DEGREES", help="azimuth, where the model has it")
-    asked.add_argument("--pdg", type=int, metavar="N", help="code of the particle, where the model has several")
-    asked.add_argument("--showers", type=int, metavar="N", help="how many")
+    labels.add_argument("--energy", type=float, metavar="GEV", help="of the particle")
+    labels.add_argument("--theta", type=float, metavar="DEGREES", help="90 is normal incidence")
+    labels.add_argument("--phi", type=float, metavar="DEGREES", help="azimuth, where the model has it")
+    labels.add_argument("--pdg", type=int, metavar="N", help="code of the particle, where the model has several")
+    labels.add_argument("--showers", type=int, metavar="N", help="how many")
 
 
 def _perform(command: CommandParser, options: argparse.Namespace) -> None:
@@ -114,12 +114,12 @@ def _conditions(options: argparse.Namespace, card: Card, selection: Selection) -
     """The showers that are asked for: those of files, or some that all have the same labels."""
     from training.generation.conditions import LabelsAlone, conditions_of  # noqa: PLC0415  loads HDF5
 
-    one = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
-    asked = any(value is not None for value in (*one.values(), options.showers))
-    if asked == bool(options.like):
+    labels = {"energy_gev": options.energy, "theta_rad": options.theta, PHI: options.phi, PARTICLE: options.pdg}
+    labelled = any(value is not None for value in (*labels.values(), options.showers))
+    if labelled == bool(options.like):
         raise InputError("expected either --like, or --energy with --showers; see python -m training generate --help")
     if options.like:
         return conditions_of(storage.expand(options.like), selection, card)
     if options.showers is None or options.split != ALL:
         raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
-    return LabelsAlone.one(card, options.showers, one)
+    return LabelsAlone.one(card, options.showers, labels)

@@ -73,9 +73,9 @@ class Conditions:
         """The layout of the files. InputError: the model is of another detector; only the unit of cells may differ."""
         file = self.files[0]
         if differs := file.geometry.difference(card.geometry):
-            name, given, trained_on = differs
+            name, value, trained_on = differs
             raise InputError(
-                f"{file.path}: {name} is {given}, the model was trained on {trained_on}; use files of one detector"
+                f"{file.path}: {name} is {value}, the model was trained on {trained_on}; use files of one detector"
                 + (", or give the --geometry of this one" if file.assumed else "")
             )
         return Layout(file.geometry, file.deposits)
@@ -83,8 +83,8 @@ class Conditions:
     @cached_property
     def events(self) -> Events:
         """The events of the selection. InputError: there is none."""
-        told = receipts_of(self.files, self.selection)
-        chosen = [events or file.chosen(self.selection) for file, events in zip(self.files, told, strict=True)]
+        of_receipts = receipts_of(self.files, self.selection)
+        chosen = [events or file.chosen(self.selection) for file, events in zip(self.files, of_receipts, strict=True)]
         parts = [
             Events({"energy_gev": file.energy_gev, "theta_rad": file.theta_rad, **file.more}, digests)[mask]
             for file, (mask, digests) in zip(self.files, chosen, strict=True)
@@ -114,8 +114,8 @@ class LabelsAlone:
         return Layout(card.geometry, "")
 
     @classmethod
-    def one(cls, card: Card, showers: int, given: Mapping[str, float | None]) -> LabelsAlone:
-        """So many `showers` with the labels `given`; None is the label that all showers of the training had.
+    def one(cls, card: Card, showers: int, values: Mapping[str, float | None]) -> LabelsAlone:
+        """So many `showers` with the labels `values`; None is the label that all showers of the training had.
 
         Energy is in GeV, angles are in degrees. InputError: a label of the model is missing, or the model has no label
         that is given.
@@ -123,15 +123,15 @@ class LabelsAlone:
         require_least("--showers", showers, 1)
         labels = {}
         for name, option in _OPTIONS.items():
-            value, known = given[name], card.valid_range.get(name)
-            if known is None:
+            value, valid = values[name], card.valid_range.get(name)
+            if valid is None:
                 if value is not None:
                     raise InputError(f"{option} is for models with that label, and this one has none; leave it out")
                 continue
-            if value is None and len(set(known)) > 1:
-                among = ", ".join(f"{number:g}" for number in (np.degrees(known) if name.endswith("rad") else known))
+            if value is None and len(set(valid)) > 1:
+                among = ", ".join(f"{number:g}" for number in (np.degrees(valid) if name.endswith("rad") else valid))
                 raise InputError(f"{option} is missing, and the training showers differ in it: {among}; give {option}")
-            label = known[0] if value is None else np.radians(value) if name.endswith("rad") else value
+            label = valid[0] if value is None else np.radians(value) if name.endswith("rad") else value
             labels[name] = np.full(showers, label, np.int32 if name == PARTICLE else np.float32)
         return cls(labels)
 

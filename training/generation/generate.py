@@ -77,18 +77,18 @@ def generate(
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, **made)
-    asked = _answered(events, generator, outside).repeated(per_event)
-    parts = Parts(pieces, request, generator, len(asked), like=layout)
+    events = _answered(events, generator, outside).repeated(per_event)
+    parts = Parts(pieces, request, generator, len(events), like=layout)
     with alone(output.parent, f".{output.name}.lock") if share is None else nullcontext():
-        rate = parts.make(share or Share(), asked.labels, seed)
+        rate = parts.make(share or Share(), events.labels, seed)
         if measured is not None and rate:
             measured("showers a second", rate)
         if share is not None:
             say(f"share {share.number} of {share.count} is made: {parts.folder}")
             return 0
         parts.join(output, _attributes(card, request) | {"seed": seed, CUT: selection.cut_gev})
-    say(f"{len(asked)} showers: {output}")
-    return len(asked)
+    say(f"{len(events)} showers: {output}")
+    return len(events)
 
 
 def _is_at(path: Location, output: Path) -> bool:

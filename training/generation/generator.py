@@ -59,13 +59,13 @@ class Generator:
         if library is not None:
             self._cells_of = partial(self._of_library, Library(library, arrays_file(network, self.card)))
             self._at_once = os.cpu_count() or 1
-        self._known = LabelRange.from_json(self.card.valid_range)
+        self._valid = LabelRange.from_json(self.card.valid_range)
         fitting = max(_BATCH_BYTES // (4 * self.card.geometry.cells), 1)
         fastest = network.generation_batch if library is None else _BATCH_OF_LIBRARY
         self.batch = batch or min(fastest, fitting)
         self.showers_at_a_time = self.batch * self._strategy.num_replicas_in_sync
         of_replica = perhaps_compiled(self.cells, compiled_by_xla(self._strategy))
-        self._compiled = tf.function(lambda given: self._strategy.run(of_replica, args=given), autograph=False)
+        self._compiled = tf.function(lambda arguments: self._strategy.run(of_replica, args=arguments), autograph=False)
 
     def showers(self, labels: AllLabels, seed: int, *, ranges: Iterable[range] | None = None) -> Iterator[Showers]:
         """Batches of showers with the `labels` by name, (N,) each; cells in units of 0.02 GeV.
@@ -96,7 +96,7 @@ class Generator:
                 "no room for all cells of a layer, generate on processors: CUDA_VISIBLE_DEVICES=-1"
             )
         angles = labels["theta_rad"], angle_of_cells(cells, self.card.geometry)
-        return Showers(cells, labels["energy_gev"], *angles, more=_others(labels))
+        return Showers(cells, labels["energy_gev"], *angles, more=_more_labels(labels))
 
     def _of_library(self, library: Library, labels: AllLabels, seed: int, first: int) -> FloatArray:
         draws = ShowerDraws(tf.constant(seed), tf.constant(first, tf.int64))
@@ -104,15 +104,15 @@ class Generator:
         return library.cells(labels, noise)
 
     def _of_devices(self, labels: AllLabels, seed: int, first: int) -> FloatArray:
-        asked = labels if self._known.vary else {name: labels[name] for name in ("energy_gev", "theta_rad")}
+        used = labels if self._valid.vary else {name: labels[name] for name in ("energy_gev", "theta_rad")}
 
-        def given(context: tf.distribute.ValueContext) -> tuple[Any, ...]:
+        def arguments(context: tf.distribute.ValueContext) -> tuple[Any, ...]:
             begin = self.batch * int(context.replica_id_in_sync_group)
             rows = np.arange(begin, begin + self.batch)  # the last label fills it up: the graph has one shape
-            batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in asked.items()}
+            batch = {name: tf.constant(np.take(values, rows, mode="clip")) for name, values in used.items()}
             return batch, tf.constant(seed), tf.constant(first + begin, tf.int64)
 
-        made = self._compiled(self._strategy.experimental_distribute_values_from_function(given))
+        made = self._compiled(self._strategy.experimental_distribute_values_from_function(arguments))
         batches = [cells.numpy() for cells in self._strategy.experimental_local_results(made)]
         return (batches[0] if len(batches) == 1 else np.concatenate(batches))[: len(labels["energy_gev"])]
 
@@ -130,31 +130,31 @@ class Generator:
         first = outside[0]
         name = next(name for name, inside in within.items() if not inside[first])
         (low, high), (label, unit) = self.card.valid_range[name], _RANGED[name]
-        given, radians = labels[name][first], ""
+        value, radians = labels[name][first], ""
         if unit == "rad":  # files have rad, options have degrees
-            radians = f" ({given:.4g}, {low:.4g} and {high:.4g} rad)"
-            (given, low, high), unit = np.degrees([given, low, high]), "degrees"
+            radians = f" ({value:.4g}, {low:.4g} and {high:.4g} rad)"
+            (value, low, high), unit = np.degrees([value, low, high]), "degrees"
         raise InputError(
-            f"shower {first} is asked for with {label} {given:g} {unit}, the model is valid from {low:g} to {high:g} "
+            f"shower {first} is asked for with {label} {value:g} {unit}, the model is valid from {low:g} to {high:g} "
             f"{unit}{radians}; of {len(within[name])} showers {len(outside)} are outside, which --outside skip leaves "
             "out if others are inside"
         )
 
     def require_kinds(self, labels: AllLabels) -> None:
         """Raise InputError unless the labels other than energy and angle, and the particles, are the training's."""
-        known, more = self._known, _others(labels)
-        if set(more) != set(known.names):
-            here, there = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, known.names))
+        valid, more = self._valid, _more_labels(labels)
+        if set(more) != set(valid.names):
+            have, need = (" and ".join(DATASETS[name] for name in names) or "none" for names in (more, valid.names))
             raise InputError(
-                f"labels of the showers that are asked for, beside energy and theta: {here}; those of the training: "
-                f"{there}; give files with the same labels"
+                f"labels of the showers that are asked for, beside energy and theta: {have}; those of the training: "
+                f"{need}; give files with the same labels"
             )
         kinds = more.get(PARTICLE, np.empty(0, np.int32))
-        unknown = np.flatnonzero(~np.isin(kinds, known.particle))
+        unknown = np.flatnonzero(~np.isin(kinds, valid.particle))
         if len(unknown):
             raise InputError(
                 f"shower {unknown[0]} is asked for with pdg {kinds[unknown[0]]}, the model knows "
-                f"{', '.join(map(str, known.particle))}; {len(unknown)} showers are of others: leave them out "
+                f"{', '.join(map(str, valid.particle))}; {len(unknown)} showers are of others: leave them out "
                 "(--outside skip)"
             )
 
@@ -168,6 +168,6 @@ class Generator:
         return {name: np.asarray(within(name, labels[name], valid[name])) for name in labels if name in valid}
 
 
-def _others(labels: AllLabels) -> MoreLabels:
+def _more_labels(labels: AllLabels) -> MoreLabels:
     """The labels other than energy and polar angle."""
     return {name: values for name, values in labels.items() if name in DATASETS}

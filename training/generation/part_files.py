@@ -63,12 +63,12 @@ class Parts:
         """
         began = time.monotonic()
         self.folder.mkdir(exist_ok=True)
-        for other in self.folder.iterdir():
-            if self._request not in other.name:  # all parts of this request stay, also those of another size
-                storage.remove(other)
-        own = list(self._parts)[share.number :: share.count]
-        missing = {path: self._parts[path] for path in own if not path.exists()}
-        total, to_do = sum(len(self._parts[path]) for path in own), sum(map(len, missing.values()))
+        for file in self.folder.iterdir():
+            if self._request not in file.name:  # all parts of this request stay, also those of another size
+                storage.remove(file)
+        paths = list(self._parts)[share.number :: share.count]
+        missing = {path: self._parts[path] for path in paths if not path.exists()}
+        total, to_do = sum(len(self._parts[path]) for path in paths), sum(map(len, missing.values()))
         scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
         made = self._generator.showers(labels, seed, ranges=missing.values())

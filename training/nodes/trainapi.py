@@ -65,7 +65,7 @@ class TrainJobs:
         """`job` with `owner` among its owners, or None if the job has changed since it was read, or is gone."""
         name, version = job["metadata"]["name"], job["metadata"]["resourceVersion"]
         owners = job["metadata"].get("ownerReferences", [])
-        if owner["uid"] in {known["uid"] for known in owners}:
+        if owner["uid"] in {entry["uid"] for entry in owners}:
             return job
         change = {"metadata": {"resourceVersion": version, "ownerReferences": [*owners, owner]}}
         return self._ask(

@@ -148,27 +148,27 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
 def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
     """Print the first worker's log and the states of the pods until the job has ended; returns the ended job."""
     name = job["metadata"]["name"]
-    log, said, told, since = _Log(jobs), "", set[str](), time.monotonic()
+    log, shown, warned, since = _Log(jobs), "", set[str](), time.monotonic()
     while True:
         now = jobs.get(name)
         if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
             raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
         team = workers(jobs.pods(name))
         state = ", ".join(f"worker {index} {pod_state(pod)}" for index, pod in sorted(team.items()))
-        if state not in {"", said}:
+        if state not in {"", shown}:
             _say(state)
-            said = state
+            shown = state
         if 0 in team:
             log.print_new(team[0])
         if _is(now, "Complete") or _is(now, "Failed"):
             return now
-        if not said:  # there has been no pod so far
-            _look_at_start(jobs, job, told, late=time.monotonic() - since >= _START_S)
+        if not shown:  # there has been no pod so far
+            _look_at_start(jobs, job, warned, late=time.monotonic() - since >= _START_S)
         clock.pause()
 
 
-def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, late: bool) -> None:
-    """Print why `job` has no pods yet: those warnings of Kubernetes that were not `told` before.
+def _look_at_start(jobs: TrainJobs, job: Json, warned: set[str], *, late: bool) -> None:
+    """Print why `job` has no pods yet: those warnings of Kubernetes that were not `warned` before.
 
     InputError if it is `late` and a warning is about the job itself.
     """
@@ -177,11 +177,11 @@ def _look_at_start(jobs: TrainJobs, job: Json, told: set[str], *, late: bool) ->
         why = f"{event.reason}: {' '.join((event.message or '').split())}"
         lines.append(f"{event.involved_object.kind} {event.involved_object.name}: {why}")
         refused = why if event.involved_object.kind == "TrainJob" else refused
-    if late and not (told or lines):
+    if late and not (warned or lines):
         lines.append(f"TrainJob {name} has no pod yet, and no event says why; does the Trainer's controller run?")
     for line in lines:
-        if line not in told:
-            told.add(line)
+        if line not in warned:
+            warned.add(line)
             _say(line)
     if late and refused:
         raise InputError(f"TrainJob {name} has no pod after {_START_S:g} s: {refused}")

@@ -86,10 +86,10 @@ class Cluster:
             document = json.loads(text)
             jobs, kind, index = document["cluster"], document["task"]["type"], document["task"]["index"]
             chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
-            known = {kind, *jobs} <= {"chief", "worker"} and index in range(len(jobs[kind]))
+            valid = {kind, *jobs} <= {"chief", "worker"} and index in range(len(jobs[kind]))
         except (ValueError, KeyError, TypeError, AttributeError):
-            known = False
-        if not known:
+            valid = False
+        if not valid:
             shortened = text if len(text) <= 80 else text[:77] + "..."
             raise InputError(
                 f"{_VARIABLE} is {shortened!r}, expected JSON with the jobs chief and worker alone, such as "

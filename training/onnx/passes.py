@@ -68,11 +68,11 @@ def _take_from_around(graph: Any) -> None:
         for body in bodies([node]):
             _rename(body, renamed)
         for body in bodies([node]) if node.op_type == "Loop" else ():
-            same = {each.output[0]: each.input[0] for each in body.node if each.op_type == "Identity"}
+            same = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
             for state in range(len(node.input) - 1, 1, -1):  # the first two inputs are the count and the condition
-                inside, given = body.input[state].name, body.output[state - 1].name
-                handed_on = [output.name for output in body.output].count(inside) > (given == inside)  # as another one
-                if same.get(given, given) == inside and not handed_on:
+                inside, result = body.input[state].name, body.output[state - 1].name
+                handed_on = [output.name for output in body.output].count(inside) > (result == inside)  # as another one
+                if same.get(result, result) == inside and not handed_on:
                     if node.input[state] in constants:
                         body.initializer.append(constants[node.input[state]])
                         body.initializer[-1].name = inside
@@ -98,11 +98,11 @@ def _join_constants(graph: Any) -> None:
     """Make equal constants of a graph one constant: ONNX Runtime then sees equal operations, and runs only one."""
     from onnx import numpy_helper  # noqa: PLC0415
 
-    known: dict[Any, str] = {}
+    first_of: dict[Any, str] = {}
     names = {}
     for tensor in graph.initializer:
-        held = tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
-        names[tensor.name] = known.setdefault(held, tensor.name)
+        content = tensor.data_type, tuple(tensor.dims), numpy_helper.to_array(tensor).tobytes()
+        names[tensor.name] = first_of.setdefault(content, tensor.name)
     _rename(graph, names)
     for body in bodies(graph.node):
         _join_constants(body)
@@ -110,22 +110,22 @@ def _join_constants(graph: Any) -> None:
 
 def _used(graph: Any) -> set[str]:
     """The names of the inputs of operations and of the outputs of graphs, here and in the bodies of loops."""
-    own = {name for node in graph.node for name in node.input} | {tensor.name for tensor in graph.output}
-    return own.union(*map(_used, bodies(graph.node)))
+    used = {name for node in graph.node for name in node.input} | {tensor.name for tensor in graph.output}
+    return used.union(*map(_used, bodies(graph.node)))
 
 
 def _drop_unused(graph: Any) -> None:
     """Remove operations and constants that nothing uses."""
     for body in bodies(graph.node):
         _drop_unused(body)
-    left = {tensor.name for tensor in graph.output}
+    needed = {tensor.name for tensor in graph.output}
     nodes = []
     for node in reversed(graph.node):
-        if left.intersection(node.output):
+        if needed.intersection(node.output):
             nodes.append(node)
-            left.update(node.input, *map(_used, bodies([node])))
+            needed.update(node.input, *map(_used, bodies([node])))
     replace(graph.node, nodes[::-1])
-    replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in left])
+    replace(graph.initializer, [tensor for tensor in graph.initializer if tensor.name in needed])
 
 
 def _cuts(node: Any, constants: Mapping[str, Any]) -> dict[int, list[int]] | None:

@@ -34,11 +34,11 @@ def bodies(nodes: Sequence[Any]) -> Iterator[Any]:
         yield from (attribute.g for attribute in node.attribute if attribute.HasField("g"))
 
 
-def replace(list_: Any, others: Sequence[Any]) -> None:
-    """Replace the content of a `list_` of a graph by the `others`; some of these may be in it already."""
-    others = deepcopy(others)  # an element that is removed from a list loses its content
+def replace(list_: Any, elements: Sequence[Any]) -> None:
+    """Replace the content of a `list_` of a graph by the `elements`; some of these may be in it already."""
+    elements = deepcopy(elements)  # an element that is removed from a list loses its content
     del list_[:]
-    list_.extend(others)
+    list_.extend(elements)
 
 
 class _Fitting:
@@ -51,7 +51,7 @@ class _Fitting:
         self._new: dict[str, Any] = {}
 
     def fit(self) -> None:
-        nodes = [each for node in self._graph.node for each in self._fitted(node)]
+        nodes = [fitted for node in self._graph.node for fitted in self._fitted(node)]
         for body, inferred in zip(bodies(self._graph.node), bodies(self._inferred.node), strict=True):
             _Fitting(body, inferred, self._shapes, self._constants).fit()
         replace(self._graph.node, nodes)
@@ -114,6 +114,6 @@ def _shapes(inferred: Any) -> Iterator[tuple[str, _Shape]]:
     for value in (*inferred.input, *inferred.value_info, *inferred.output):
         if value.type.tensor_type.HasField("shape"):
             dimensions = value.type.tensor_type.shape.dim
-            yield value.name, tuple(each.dim_value if each.HasField("dim_value") else -1 for each in dimensions)
+            yield value.name, tuple(size.dim_value if size.HasField("dim_value") else -1 for size in dimensions)
     for tensor in inferred.initializer:
         yield tensor.name, tuple(tensor.dims)

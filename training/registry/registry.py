@@ -180,8 +180,8 @@ class Registry:
             return f"not promoted: {refusal}"
         name = storage.fingerprint([card.fingerprint(), verdict["request"]])[:16]
         self._store(candidate, name, card)
-        asked = current.grade if current else pin(verdict["grade"])
-        if self._append(current, name, card.fingerprint(), PROMOTED, asked) is not None:
+        needed = current.grade if current else pin(verdict["grade"])
+        if self._append(current, name, card.fingerprint(), PROMOTED, needed) is not None:
             return f"promoted to {self.place / _MODELS / name}"
         winner = self.current()
         if winner is not None and winner.fingerprint == card.fingerprint():  # the same step, started twice
@@ -242,11 +242,11 @@ class Registry:
             )
         if current is None:
             return None
-        asked, given = current.grade, pin(verdict["grade"])
-        if content(asked) != content(given):
+        needed, used = current.grade, pin(verdict["grade"])
+        if content(needed) != content(used):
             return (
-                f"it was accepted under the grade {given}, and this registry asks for {asked}; to change that, run "
-                f"python -m training regrade --registry {self.place} --grade {given.rpartition(' ')[0]}"
+                f"it was accepted under the grade {used}, and this registry asks for {needed}; to change that, run "
+                f"python -m training regrade --registry {self.place} --grade {used.rpartition(' ')[0]}"
             )
         return candidate.defeat(current.model, current.fingerprint, verdict)
 

@@ -115,14 +115,14 @@ def _current_of(
 
 def _require_one_detector(card: Card, manifest: Manifest, registry: Registry) -> None:
     if differs := card.geometry.difference(manifest.geometry):
-        name, value, given = differs
+        name, value, stored = differs
         raise InputError(
-            f"--registry {registry.place}: {name} is {value} in its model and {given} in the dataset; give each "
+            f"--registry {registry.place}: {name} is {value} in its model and {stored} in the dataset; give each "
             "detector a registry of its own"
         )
-    if other := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
+    if labels := LabelRange.from_json(card.valid_range).difference(LabelRange.from_json(manifest.valid_range)):
         raise InputError(
-            f"--registry {registry.place}: its model is of showers with {other[0]}, the dataset's have {other[1]}; "
+            f"--registry {registry.place}: its model is of showers with {labels[0]}, the dataset's have {labels[1]}; "
             "give each a registry of its own"
         )
 

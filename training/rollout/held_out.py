@@ -71,11 +71,11 @@ def held_out(files: Sequence[str], rule: SplitRule) -> list[FlowFile]:
     return tested
 
 
-def _stands(path: Path, told: Mapping[str, str], frames: int) -> bool:
-    """Whether `path` is a roll-out with so many `frames` after its first, the attributes `told`, and a movie."""
+def _stands(path: Path, attributes: Mapping[str, str], frames: int) -> bool:
+    """Whether `path` is a roll-out with so many `frames` after its first, these `attributes`, and a movie."""
     if not (path.is_file() and path.with_suffix(".gif").is_file()):
         return False
     with suppress(InputError, KeyError), opened_file(path) as file:
-        same = all(file.attrs.get(name) == value for name, value in told.items())
+        same = all(file.attrs.get(name) == value for name, value in attributes.items())
         return same and len(file["time"]) == frames + 1
     return False

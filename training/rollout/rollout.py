@@ -47,16 +47,16 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     velocity = flow.velocity(number, number + 1)
     solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
-    told = {**stepper.told(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
+    attributes = {**stepper.told(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
     with (
-        flow_writer(output, flow, grid=grid, attributes=told, first=float(flow.time[number])) as write,
+        flow_writer(output, flow, grid=grid, attributes=attributes, first=float(flow.time[number])) as write,
         progress_bar("roll out", steps, "steps") as bar,
     ):
         write(velocity)
         for step in range(1, steps + 1):
-            asked = time.perf_counter()
+            before = time.perf_counter()
             velocity = stepper.step(velocity, solid, reynolds)
-            in_network += time.perf_counter() - asked
+            in_network += time.perf_counter() - before
             fastest = float(np.abs(velocity).max())
             if not fastest < _FASTEST:  # NaN too
                 raise InputError(

@@ -42,8 +42,8 @@ class Stepper:
 
     def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
         """The `velocity` (N, x, y, 2) one interval later, with obstacles `solid` (N, x, y) and `reynolds` (N,)."""
-        given = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
-        return self._step(*given).numpy()
+        tensors = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
+        return self._step(*tensors).numpy()
 
     def require_fitting(self, flow: FlowFile) -> None:
         """Raise InputError unless `flow` has the model's cells, and a Reynolds number that the model was trained for.

@@ -130,8 +130,8 @@ class Checkpoints:
         with storage.replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, allow_pickle=False, **state)
         sha256 = storage.sha256_of_file(path)
-        own = {"request": self._request, "step": step, "sha256": sha256, "metric": None, "facts": facts}
-        self._describe(_FORM.of(own))
+        content = {"request": self._request, "step": step, "sha256": sha256, "metric": None, "facts": facts}
+        self._describe(_FORM.of(content))
         self._prune()
 
     def _describe(self, document: dict[str, Any]) -> None:

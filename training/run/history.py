@@ -77,8 +77,8 @@ class History:
         """Write all entries to the file, and to the board the numbers that are `new` in the last entry."""
         with storage.replacing(self._path) as temporary:  # the file is whole at every moment, also if the run is killed
             temporary.write_text("".join(json.dumps(entry) + "\n" for entry in self.entries))
-        others = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
-        self._show(self.board, [*_numbers(others, ()), *_losses(new.get(_TRAINED, {}))])
+        facts = {name: value for name, value in new.items() if name not in {_TRAINED, _WATCHED}}
+        self._show(self.board, [*_numbers(facts, ()), *_losses(new.get(_TRAINED, {}))])
         if watched := [(f"loss/{name}", value) for name, value in _numbers(new.get(_WATCHED) or {}, ())]:
             self._watched = self._watched or tf.summary.create_file_writer(str(self._board / _WATCHED))
             self._show(self._watched, watched)
