@@ -41,7 +41,7 @@ def validate(
     with working(output, "validate", "*.json", "report.html", ".classifier.json.parts/**") as run:
         from calopipe.showers.selection import Reading
         from calopipe.storage import location, require_file
-        from validation.calochallenge.numbers import Asked
+        from validation.calochallenge.numbers import Documents
         from validation.compare import validate
 
         generated, rival = (location(f"{output}/{name}.h5") for name in ("generated", "incumbent"))
@@ -55,7 +55,7 @@ def validate(
             from training.calochallenge.discriminate import discriminate  # loads TensorFlow
 
             discriminate(reference, [generated], run / "classifier.json", **chosen)
-            documents = Asked.read(run / "classifier.json", run / "timing.json")
+            documents = Documents.read(run / "classifier.json", run / "timing.json")
         verdict = validate(
             reference,
             [generated],

@@ -20,9 +20,9 @@ from calopipe.showers.calochallenge import CLASSIFIER, TIMING
 from calopipe.showers.calochallenge.highlevel import high_level
 from calopipe.showers.detectors import detectors
 from calopipe.showers.files import open_showers
-from validation.__main__ import _asked, parser
+from validation.__main__ import _documents, parser
 from validation.calochallenge.histograms import Histograms, separations
-from validation.calochallenge.numbers import Asked, _mean, features, numbers
+from validation.calochallenge.numbers import Documents, _mean, features, numbers
 from validation.calochallenge.published import published
 from validation.measure.sets import COUNT
 from validation.report.page import _these
@@ -35,7 +35,7 @@ def test_whole_sets_in_pieces_give_what_all_showers_at_once_do(tmp_path: Path) -
         make_rings(tmp_path / f"{seed}.h5", events=131, seed=seed, width_mm=10.0 + 15 * (seed // 2))
         for seed in range(4)
     ]
-    found = numbers(opened(*paths[:2]), opened(*paths[2:]), Asked())
+    found = numbers(opened(*paths[:2]), opened(*paths[2:]), Documents())
     sides, whole_cells = [], []
     for pair in (paths[:2], paths[2:]):
         files = [open_showers(path) for path in pair]
@@ -66,7 +66,7 @@ def test_published_values_are_for_the_size_of_the_smaller_set(tmp_path: Path, mo
     rings = [opened(make_rings(tmp_path / f"{events}.h5", events=events, seed=1)) for events in (20, 30)]
     squares = [opened(make_file(tmp_path / f"square{events}.h5", events=events)) for events in (20, 30)]
     for few, many in (rings, squares):
-        assert [numbers(*pair, Asked())["published"] for pair in ((few, many), (many, few))] == [20, 20]
+        assert [numbers(*pair, Documents())["published"] for pair in ((few, many), (many, few))] == [20, 20]
 
 
 def test_bad_cells_of_a_candidate_and_showers_below_the_cut_are_left_out(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_bad_cells_of_a_candidate_and_showers_below_the_cut_are_left_out(tmp_pat
 
 def test_too_few_showers_have_no_distance(tmp_path: Path) -> None:
     path = make_rings(tmp_path / "few.h5", events=60, seed=1)
-    found = numbers(opened(path), opened(path), Asked())
+    found = numbers(opened(path), opened(path), Documents())
     assert found["fpd"] is None
     assert found["separations"]["layer"]["value"] == 0  # a set against itself
     assert "FPD x 1000" not in section(found)
@@ -155,7 +155,7 @@ def test_rectangular_cells_have_a_sentence_and_what_is_given(tmp_path: Path) -> 
     path = make_file(tmp_path / "square.h5", events=30)
     timing = {"device": "a processor", "cores": 2, "times": [{"batch": 10_000, "ms_per_shower": 12.5}]}
     classifier = {"classifiers": {"low": {"auc": 0.625, "jsd": 0.1, "tested": 1200}}}
-    page = section(numbers(opened(path), opened(path), Asked(classifier, timing)))
+    page = section(numbers(opened(path), opened(path), Documents(classifier, timing)))
     assert "are left out: its features are for cells in rings" in page
     assert "batch 10,000: 12.5 ms a shower" in page
     assert "0.625 (JSD 0.1, calibrated), of 1,200 showers" in page
@@ -168,29 +168,29 @@ def test_bad_input(tmp_path: Path) -> None:
     inputs = {"reference": [storage.sha256_of_file(reference)], "candidate": ["another"], "split": "all"}
     CLASSIFIER.write(classifier, {"inputs": inputs})
     with pytest.raises(InputError, match=r"calopipe\.classifier"):
-        Asked.read(timing, None)
+        Documents.read(timing, None)
     with pytest.raises(InputError, match="was trained on other candidate files"):
-        Asked.read(classifier, None).require_of(opened(reference), opened(candidate))
+        Documents.read(classifier, None).require_of(opened(reference), opened(candidate))
     for listed in ([candidate], [candidate, reference]):
         hashes = [storage.sha256_of_file(path) for path in listed]
         CLASSIFIER.write(classifier, {"inputs": inputs | {"candidate": hashes}})
         for files in ([candidate], [reference], [candidate, reference]):
-            asked, sets = Asked.read(classifier, None), (opened(reference), opened(*files))
+            asked, sets = Documents.read(classifier, None), (opened(reference), opened(*files))
             if files == listed:
                 asked.require_of(*sets)
                 continue
             with pytest.raises(InputError, match="was trained on other candidate files"):
                 asked.require_of(*sets)
     with pytest.raises(InputError, match="the split all of the reference, and --split is test"):
-        Asked.read(classifier, None).require_of(opened(reference, split="test"), opened(candidate))
+        Documents.read(classifier, None).require_of(opened(reference, split="test"), opened(candidate))
 
 
 def test_a_file_for_the_table_asks_for_the_challenge(tmp_path: Path) -> None:
     written = {"timing": TIMING.write(tmp_path / "timing.json", {"times": []}),
                "classifier": CLASSIFIER.write(tmp_path / "classifier.json", {"inputs": {}})}  # fmt: skip
     needed = ["--reference", "a.h5", "--candidate", "b.h5", "--output", "verdict"]
-    assert _asked(parser().parse_args(needed)) is None
-    assert _asked(parser().parse_args([*needed, "--challenge"])) == Asked()
+    assert _documents(parser().parse_args(needed)) is None
+    assert _documents(parser().parse_args([*needed, "--challenge"])) == Documents()
     for name, document in written.items():
         options = parser().parse_args([*needed, f"--{name}", str(tmp_path / f"{name}.json")])
-        assert _asked(options) == Asked(**{name: document})
+        assert _documents(options) == Documents(**{name: document})

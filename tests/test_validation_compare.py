@@ -32,7 +32,7 @@ from calopipe.grade import tolerances
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Showers
 from calopipe.showers.selection import Selection
 from calopipe.verdict import Comparison, overall, read_verdict, require_own_verdict
-from validation.calochallenge.numbers import Asked
+from validation.calochallenge.numbers import Documents
 from validation.compare import validate
 from validation.measure.observables import Observables
 from validation.report.plots import png
@@ -229,8 +229,8 @@ def test_a_request_heeds_all_that_is_asked_for_and_not_where_files_lie(
     )  # fmt: skip
     asked: list[dict[str, Any]] = [
         {}, {"reference": renamed}, {"candidate": third}, {"incumbent": [third]}, {"training": [third]},
-        {"training_split": "validation"}, {"grade": "gan"}, {"seed": 2}, {"challenge": Asked()},
-        {"challenge": Asked(timing={"device": "CPU"})}, *({"selection": selection} for selection in selections),
+        {"training_split": "validation"}, {"grade": "gan"}, {"seed": 2}, {"challenge": Documents()},
+        {"challenge": Documents(timing={"device": "CPU"})}, *({"selection": selection} for selection in selections),
     ]  # fmt: skip
     assert len({request(**options) for options in asked}) == len(asked)
 

@@ -19,7 +19,7 @@ from calopipe.showers.selection import Reading, add_selection
 from calopipe.verdict import REPORT_FILE, VERDICT_FILE, number, span
 
 if TYPE_CHECKING:
-    from validation.calochallenge.numbers import Asked
+    from validation.calochallenge.numbers import Documents
 
 _SHOWN = 5  # criteria
 _NOT_AS_REQUIRED = 3  # exit code: the comparison was made, and the verdict is not the one required
@@ -136,7 +136,7 @@ def _of_showers(options: argparse.Namespace, output: Path) -> dict[str, Any]:
         training_split=options.training_split,
         selection=Reading(**given_values(Reading, options)).selection(options.split),
         grade=options.grade,
-        challenge=_asked(options),
+        challenge=_documents(options),
         seed=options.seed,
     )
 
@@ -159,14 +159,14 @@ def _show(document: Mapping[str, Any], output: storage.Location) -> None:
     print(f"report:  {output / REPORT_FILE}\nverdict: {output / VERDICT_FILE}")
 
 
-def _asked(options: argparse.Namespace) -> Asked | None:
+def _documents(options: argparse.Namespace) -> Documents | None:
     """What is asked of CaloChallenge's numbers; None unless they, or a file for their table, are given as options."""
-    from validation.calochallenge.numbers import Asked  # noqa: PLC0415  as above
+    from validation.calochallenge.numbers import Documents  # noqa: PLC0415  as above
 
     files = [options.classifier, options.timing]
     if not (options.challenge or any(files)):
         return None
-    return Asked.read(*(storage.location(file) if file else None for file in files))
+    return Documents.read(*(storage.location(file) if file else None for file in files))
 
 
 command = partial(run_command, main)  # the console script

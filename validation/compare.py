@@ -17,7 +17,7 @@ from calopipe.showers.cells import Geometry
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from calopipe.verdict import OVERVIEW_FILE, Comparison, overall
-from validation.calochallenge.numbers import Asked, numbers
+from validation.calochallenge.numbers import Documents, numbers
 from validation.judge import faults
 from validation.judge.answers import Criterion, Measurement, judge_all, scalars
 from validation.judge.challenger import against_incumbent
@@ -55,7 +55,7 @@ def validate(
     training_split: str = "train",
     selection: Selection | None = None,
     grade: str = "precision",
-    challenge: Asked | None = None,
+    challenge: Documents | None = None,
     seed: int = 1,
 ) -> dict[str, Any]:
     """Judge the showers of `candidate` by the showers of `reference` in `selection`, under `grade` (a name or a file).
@@ -97,9 +97,9 @@ def validate(
         if name in _JUDGED:  # before the next set is measured for minutes, since another beam is refused
             per_event, rows = pairing(measured["reference"].table, measured[name].table, showers.files[0].path)
             compared[name] = without_empty(rows, measured[name].table, per_event)
-    some, document = _judged(sets["reference"].geometry, measured, compared, limits, seed)
+    sample, document = _judged(sets["reference"].geometry, measured, compared, limits, seed)
     document["challenge"] = None if challenge is None else numbers(sets["reference"], sets["candidate"], challenge)
-    pictures = _plots(measured, some, document, sets["reference"].geometry, output)
+    pictures = _plots(measured, sample, document, sets["reference"].geometry, output)
     return comparison.write(document, lambda whole: report.page(whole, pictures))
 
 
@@ -130,11 +130,11 @@ def _judged(
         for name, tables in compared.items()
     )
     rng = np.random.default_rng(seed)
-    some = samples(judged.compared, SAMPLE_SHOWERS, rng)
-    alike = similarity(some, rng=rng)
+    sample = samples(judged.compared, SAMPLE_SHOWERS, rng)
+    alike = similarity(sample, rng=rng)
     repeating = None
     if "training" in measured:
-        repeating, cautions = memorised(measured["training"], reference.digests, candidate.digests, some, rng=rng)
+        repeating, cautions = memorised(measured["training"], reference.digests, candidate.digests, sample, rng=rng)
         judged.cautions.extend(cautions)
     document = {
         "verdict": judged.verdict,
@@ -152,7 +152,7 @@ def _judged(
         "incumbent": _challenged(judged, *previous) if previous else None,
         "scalars": scalars(judged.criteria) | _scalars(alike),
     }
-    return some, document
+    return sample, document
 
 
 @dataclass(frozen=True)
@@ -215,12 +215,12 @@ def _scalars(alike: dict[str, Any]) -> dict[str, float]:
 
 
 def _plots(
-    measured: Mapping[str, Measured], some: Samples, document: dict[str, Any], geometry: Geometry, output: Path
+    measured: Mapping[str, Measured], sample: Samples, document: dict[str, Any], geometry: Geometry, output: Path
 ) -> list[plots.Plot]:
     """The report's pictures. Also writes `overview.png`, and adds `resolution` to the document."""
-    if not (len(some.reference) and len(some.candidate)):
+    if not (len(sample.reference) and len(sample.candidate)):
         return []
-    summary = summarise(some.reference, some.candidate, geometry)
+    summary = summarise(sample.reference, sample.candidate, geometry)
     document["resolution"] = summary.resolution
     galleries = measured["reference"].gallery, measured["candidate"].gallery
     with storage.replacing(output / OVERVIEW_FILE) as temporary:

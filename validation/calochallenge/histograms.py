@@ -60,7 +60,7 @@ class Histograms:
 
 def _edges(geometry: Geometry, largest_layer_mev: Array, largest_cell_mev: float) -> dict[str, list[Array]]:
     outermost = [geometry.layers[number].r_edges_mm[-1] for number in layers_with_angles(geometry)]
-    ends = [next(each for each in _LENGTHS if radius < each[0]) for radius in outermost]
+    ends = [next(length for length in _LENGTHS if radius < length[0]) for radius in outermost]
     centres = [np.linspace(-centre, centre, 101) for _, centre, _ in ends]
     widths = [np.linspace(0.0, width, 101) for _, _, width in ends]
     return {

@@ -39,14 +39,14 @@ SKIPPED = (
 
 
 @dataclass(frozen=True)
-class Asked:
+class Documents:
     """The documents of `python -m training discriminate` and `generate --timing`, if they are given."""
 
     classifier: dict[str, Any] | None = None
     timing: dict[str, Any] | None = None
 
     @classmethod
-    def read(cls, classifier: Location | None, timing: Location | None) -> Asked:
+    def read(cls, classifier: Location | None, timing: Location | None) -> Documents:
         """Read the documents that are given. InputError: a file is not of its kind."""
         return cls(CLASSIFIER.read(classifier) if classifier else None, TIMING.read(timing) if timing else None)
 
@@ -60,20 +60,20 @@ class Asked:
                 f"{reference.selection.split}; run `python -m training discriminate` with that"
             )
         for name, showers in (("reference", reference), ("candidate", candidate)):
-            given = {file.sha256 for file in showers.files}
-            if given != set(self.classifier["inputs"][name]):
+            used = {file.sha256 for file in showers.files}
+            if used != set(self.classifier["inputs"][name]):
                 raise InputError(
                     f"--classifier: was trained on other {name} files than {showers.files[0].path} and those beside "
                     "it; run `python -m training discriminate` on these"
                 )
 
 
-def numbers(reference: ShowerSet, candidate: ShowerSet, asked: Asked) -> dict[str, Any]:
-    """Separation powers by observable, FPD and KPD, with Monte Carlo's own values, and the documents of `asked`.
+def numbers(reference: ShowerSet, candidate: ShowerSet, documents: Documents) -> dict[str, Any]:
+    """Separation powers by observable, FPD and KPD, with Monte Carlo's own values, and the `documents`.
 
     Monte Carlo's own values compare its even with its odd showers, so they are of half as many.
     """
-    document: dict[str, Any] = {"classifier": asked.classifier, "timing": asked.timing, "skipped": SKIPPED}
+    document: dict[str, Any] = {"classifier": documents.classifier, "timing": documents.timing, "skipped": SKIPPED}
     showers = min(len(reference), len(candidate))
     if reference.geometry.rings:
         histograms, vectors = _measured(reference, candidate)
@@ -134,8 +134,8 @@ def _separations(of_each: dict[str, Histograms]) -> dict[str, Any]:
 
 def _mean(values: list[float]) -> float | None:
     """The mean over layers with a finite value; None if there are none."""
-    known = [value for value in values if np.isfinite(value)]
-    return float(np.mean(known)) if known else None
+    finite_values = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite_values)) if finite_values else None
 
 
 def _stored(rows: int, columns: int) -> Array:

@@ -90,9 +90,9 @@ def _pairs(candidates: Sequence[FlowFile], references: Sequence[FlowFile]) -> li
     pairs: dict[Location, Pair] = {}
     for candidate in candidates:
         pair = pair_of(candidate, references)
-        if (other := pairs.setdefault(pair.reference.path, pair)) is not pair:
+        if (first := pairs.setdefault(pair.reference.path, pair)) is not pair:
             raise InputError(
-                f"{candidate.path}: a roll-out of {pair.reference.path}, like {other.candidate.path}; give one "
+                f"{candidate.path}: a roll-out of {pair.reference.path}, like {first.candidate.path}; give one "
                 "roll-out of each simulation, since only such roll-outs are independent"
             )
     return list(pairs.values())
@@ -103,17 +103,17 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
     measured = []
     for file in files:
         frames = [(pair, floor_frames(pair, file)) for pair in pairs]
-        own = [
+        of_file = [
             measure(replace(pair, count=len(rollout)), file.path.name, rollout)
             for pair, rollout in frames
             if rollout is not None
         ]
-        if not own:
+        if not of_file:
             raise InputError(
                 f"{file.path}: no compared simulation has the Reynolds number {file.reynolds:g} and the obstacle "
                 f"{file.obstacle_d} D of this --floor; leave the file out"
             )
-        measured += own
+        measured += of_file
     return measured
 
 

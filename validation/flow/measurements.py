@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 _SIGMA, _REACH = 1.5, 5  # of SSIM's Gaussian window, 11 x 11 cells (Wang et al. 2004)
 _K1, _K2 = 0.01, 0.03  # SSIM's constants, as published
 _SHOWN = 3  # frames of a roll-out that the report shows
-_HELD = 1e-4  # wavenumbers with less than this share of the spectrum's energy are not compared
+_FILLED = 1e-4  # wavenumbers with less than this share of the spectrum's energy are not compared
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def measure(pair: Pair, name: str, rollout: Frames) -> Measured:
     swirl = [np.where(solid, np.nan, vorticity(frames, cell_d)) for frames in sides]
     turning = float(np.sqrt(np.nanmean(swirl[0] ** 2)))
     diverging = np.sqrt(np.mean(steps["divergence"] ** 2, axis=0))
-    held = spectra[:, 0] > _HELD * spectra[:, 0].sum()
+    filled = spectra[:, 0] > _FILLED * spectra[:, 0].sum()
     with np.errstate(divide="ignore"):
-        decades = np.log10(spectra[held, 1] / spectra[held, 0])
+        decades = np.log10(spectra[filled, 1] / spectra[filled, 0])
     return Measured(
         candidate=name,
         reference=file.path.name,

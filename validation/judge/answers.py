@@ -135,8 +135,8 @@ def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
     """Numbers for a user interface to plot: the count of each answer, and the worst value of each kind of criterion."""
     answers = [criterion.verdict for criterion in criteria]
     counts = {f"criteria_{answer}": float(answers.count(answer)) for answer in get_args(Answer)}
-    known = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
-    return counts | {judged.measurement.key: judged.value for judged in known}  # the worst of its kind comes last
+    finite = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
+    return counts | {judged.measurement.key: judged.value for judged in finite}  # the worst of its kind comes last
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:

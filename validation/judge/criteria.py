@@ -121,8 +121,8 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
             reference, candidate = selected(tables.reference, inside), selected(tables.candidate, partners)
             (own,) = rng.spawn(1)
             if len(reference) and len(candidate):
-                held = Tables(reference, candidate, tables.per_event)
-                measurements += measure(held, label=chosen.label, tolerance=grade.tolerance, rng=own)
+                in_bin = Tables(reference, candidate, tables.per_event)
+                measurements += measure(in_bin, label=chosen.label, tolerance=grade.tolerance, rng=own)
     return [measurement for measurement in measurements if math.isfinite(measurement.tolerance)]
 
 
@@ -135,14 +135,14 @@ def _in_energy_bin(
     ring_label: Callable[[int, int], str],
 ) -> list[Measurement]:
     events = len(tables.reference), len(tables.candidate)
-    some = samples(tables, SAMPLE_SHOWERS, rng)
-    binned = histograms(some, histogram_bins(events, tolerance["separation"]))
-    decades = wide(some.reference.energy_gev)
+    sample = samples(tables, SAMPLE_SHOWERS, rng)
+    binned = histograms(sample, histogram_bins(events, tolerance["separation"]))
+    decades = wide(sample.reference.energy_gev)
     corrected = *(mean.observable for mean in MEANS if mean.corrected), "layers", *_SHARES
     means = {
-        name: corrected_for_labels(_columns(name, decades), some.reference, tables.reference) for name in corrected
+        name: corrected_for_labels(_columns(name, decades), sample.reference, tables.reference) for name in corrected
     }
-    standard = pulls(some.reference, CORRELATED)  # pulls keep sums of products exact
+    standard = pulls(sample.reference, CORRELATED)  # pulls keep sums of products exact
 
     def profile(table: Observables, name: str) -> Array:
         """Energies, divided by the root of E if E spans `decades`: see `_columns`."""
@@ -150,15 +150,15 @@ def _in_energy_bin(
         return values / np.sqrt(table.energy_gev)[:, None] if decades and name != "spectrum" else values
 
     def of(table: Observables, response: Columns) -> Features:
-        seen = response(table)
+        ratio = response(table)
         return (
             {name: values(table) for name, values in means.items()}
-            | {"resolution": np.concatenate([seen, seen**2], axis=1), "products": with_products(standard(table))}
+            | {"resolution": np.concatenate([ratio, ratio**2], axis=1), "products": with_products(standard(table))}
             | {f"S {name}": profile(table, name) for name in PROFILES}
             | {f"S {name}": histogram(table) for name, histogram in binned.items()}
         )
 
-    sides = [partial(of, response=responses(own, some.reference)) for own in some[:2]]
+    sides = [partial(of, response=responses(own, sample.reference)) for own in sample[:2]]
     measured = _Bin(label, tolerance, resample(tables, sides, rng=rng))
     return [
         *map(measured.mean, MEANS),
@@ -166,7 +166,7 @@ def _in_energy_bin(
         *measured.rings(ring_label),
         measured.cell_energies(),
         measured.correlations(),
-        _coverage(some, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
+        _coverage(sample, min(events), label=label, tolerance=tolerance["coverage"], rng=rng),
         *(measured.separation(name, title) for name, title in (PROFILES | SCALARS).items()),
     ]
 
@@ -174,9 +174,9 @@ def _in_energy_bin(
 def _of_means(
     tables: Tables, *, label: str, tolerance: dict[str, float], rng: np.random.Generator, chosen: Sequence[Mean]
 ) -> list[Measurement]:
-    some = thinned(tables.reference, SAMPLE_SHOWERS, rng)
+    sample = thinned(tables.reference, SAMPLE_SHOWERS, rng)
     means = {
-        mean.observable: corrected_for_labels(_columns(mean.observable), some, tables.reference) for mean in chosen
+        mean.observable: corrected_for_labels(_columns(mean.observable), sample, tables.reference) for mean in chosen
     }
     drawn = resample(tables, [lambda table: {name: values(table) for name, values in means.items()}] * 2, rng=rng)
     return [_Bin(label, tolerance, drawn).mean(mean) for mean in chosen]
@@ -195,9 +195,9 @@ class _Bin:
         side: int = 0, labels: Sequence[str] = (),
     ) -> Measurement:  # fmt: skip
         """`floor`: a typical distance from the target between halves of the reference."""
-        known = {"value": finite(floor), "scaled": True, "events": self.drawn.events[0] // 2}
+        described = {"value": finite(floor), "scaled": True, "events": self.drawn.events[0] // 2}
         return Measurement(
-            name, key, self.label, unit, target, self.tolerance[key], tuple(estimates), known,
+            name, key, self.label, unit, target, self.tolerance[key], tuple(estimates), described,
             side=side, labels=tuple(labels),
         )  # fmt: skip
 
@@ -210,12 +210,12 @@ class _Bin:
     def layers(self) -> list[Measurement]:
         """A ratio for each layer that holds energy in either set."""
         means = self.drawn.point.reference["layers"]
-        held = means / max(float(means.sum()), 1e-30)
+        fractions = means / max(float(means.sum()), 1e-30)
         statistic = ratio_of_means("layers")
         estimates, floors = self.drawn.estimate(statistic), self.drawn.floors(statistic, 1.0)
         layers = []
         for layer in np.flatnonzero((means != 0) | (self.drawn.point.candidate["layers"] != 0)):
-            tail = held[layer] < _TAIL_SHARE
+            tail = fractions[layer] < _TAIL_SHARE
             key, name = ("layer_energy_tail", "Mean energy, tail") if tail else ("layer_energy", "Mean energy")
             layers.append(self.measurement(f"{name}, layer {layer}", key, [estimates[layer]], float(floors[layer])))
         return layers
@@ -225,9 +225,9 @@ class _Bin:
         tail = self.drawn.point.reference["ring_energy"] < _TAIL_SHARE
         rings = []
         for feature, name in RINGS.items():
-            held = self.drawn.point.reference[feature] >= _LEAST_SHARE
-            core = [[int(ring)] for ring in np.flatnonzero(held & ~tail)]
-            outside = joined(held & tail, partial(self.drawn.own_error, feature), self.tolerance["ring_tail"])
+            filled = self.drawn.point.reference[feature] >= _LEAST_SHARE
+            core = [[int(ring)] for ring in np.flatnonzero(filled & ~tail)]
+            outside = joined(filled & tail, partial(self.drawn.own_error, feature), self.tolerance["ring_tail"])
             for key, kind, groups in (("ring", "", core), ("ring_tail", ", tail", outside)):
                 if groups:
                     labels = [label_of(group[0], group[-1]) for group in groups]
@@ -236,8 +236,8 @@ class _Bin:
 
     def cell_energies(self) -> Measurement:
         """Ratios of the shares of cells with energy, by the energy of the cell."""
-        held = self.drawn.point.reference["spectrum"] >= _COMMON_SHARE
-        labels = [label if kept else "" for label, kept in zip(spectrum_labels(), held, strict=True)]
+        common = self.drawn.point.reference["spectrum"] >= _COMMON_SHARE
+        labels = [label if kept else "" for label, kept in zip(spectrum_labels(), common, strict=True)]
         return self.worst("Cells by energy", "cell_energies", ratio_of_means("spectrum"), labels)
 
     def correlations(self) -> Measurement:
@@ -272,10 +272,10 @@ class _Bin:
         return self.measurement(f"S: {title}", "separation", estimates, spread, target=0.0, side=1)
 
 
-def _coverage(some: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
-    near = coverage(features(some.reference), features(some.candidate), per_event=some.per_event, rng=rng)
+def _coverage(sample: Samples, events: int, *, label: str, tolerance: float, rng: np.random.Generator) -> Measurement:
+    near = coverage(features(sample.reference), features(sample.candidate), per_event=sample.per_event, rng=rng)
     estimate = replace(near.coverage, events=events)
-    floor = {"value": finite(near.floor), "scaled": False, "events": len(some.reference)}
+    floor = {"value": finite(near.floor), "scaled": False, "events": len(sample.reference)}
     return Measurement(
         "Coverage, relative to Monte Carlo's own", "coverage", label, "", 1.0, tolerance, (estimate,), floor, side=-1,
         most_events=SAMPLE_SHOWERS,

@@ -28,22 +28,22 @@ _METRIC_SHOWERS = 5_000  # of each set in a bin: the figure depends on the numbe
 _UNKNOWN = {"value": None, "uncertainty": None, "own": None}
 
 
-def similarity(some: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
+def similarity(sample: Samples, *, rng: np.random.Generator) -> dict[str, Any]:
     """`distances`, `classifier` and `neighbours` of samples without empty showers, for the verdict's document."""
-    reference, candidate, per_event = some
+    reference, candidate, per_event = sample
     pair = features(reference), features(candidate)
     near = coverage(*pair, per_event=per_event, rng=rng)
     apart = None
     if len(reference):  # the mean is subtracted, as the distances divide by the largest value: it then tells the spread
         centre = pair[0].mean(axis=0)
         apart = distances(*(side - centre for side in pair), batch=_KPD_SHOWERS)
-    seen: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _root_shares}
+    views: dict[str, Callable[[Observables], npt.NDArray[Any]]] = {"observables": _observables, "cells": _root_shares}
     if wide(reference.energy_gev):
-        seen = {name: partial(_with_energy, columns) for name, columns in seen.items()}
+        views = {name: partial(_with_energy, columns) for name, columns in views.items()}
     return {
         "distances": apart or {"fpd": _UNKNOWN, "kpd": _UNKNOWN},
         "classifier": {
-            name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in seen.items()
+            name: _classified(columns(reference), columns(candidate), per_event, rng) for name, columns in views.items()
         },
         "neighbours": {
             "coverage": _relative(near.coverage, near.own_coverage),
@@ -58,7 +58,7 @@ def figure_of_merit(compared: Tables) -> dict[str, Any]:
 
 
 def memorised(
-    learned: Measured, reference: Digests, candidate: Digests, some: Samples, *, rng: np.random.Generator
+    learned: Measured, reference: Digests, candidate: Digests, sample: Samples, *, rng: np.random.Generator
 ) -> tuple[dict[str, Any], faults.Findings]:
     """Whether a candidate repeats the showers it was trained on: the section of the document, and the cautions.
 
@@ -66,7 +66,7 @@ def memorised(
     Showers of the reference in the training set are a caution, too.
     """
     training = thinned(selected(learned.table, ~learned.table.empty), SAMPLE_SHOWERS, rng)
-    copies = memorisation(*(_root_shares(table) for table in (training, some.reference, some.candidate)))
+    copies = memorisation(*(_root_shares(table) for table in (training, sample.reference, sample.candidate)))
     section = copies | {"training": len(training)}
     cautions = [
         *faults.copied(candidate, learned.digests, "Showers of the training set"),
@@ -77,7 +77,7 @@ def memorised(
             f"{100 * copies['share']:.1f} % of the candidate's showers are as near to a training shower as only "
             f"{100 * copies['expected']:.1f} % of Monte Carlo's are (p = {copies['p_value']:.1g})"
         )
-        count = round(copies["share"] * len(some.candidate))
+        count = round(copies["share"] * len(sample.candidate))
         cautions += faults.finding("Training showers repeated", count, detail)
     return section, cautions
 

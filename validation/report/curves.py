@@ -90,12 +90,12 @@ def summarise(reference: Observables, candidate: Observables, geometry: Geometry
     """All curves and matrices that the report draws of showers with energy."""
     sides = {"reference": reference, "candidate": candidate}
     standard = pulls(reference, CORRELATED)
-    expected, given = (_pearson(standard(table)) for table in sides.values())
+    of_reference, of_candidate = (_pearson(standard(table)) for table in sides.values())
     low, high = float(reference.energy_gev.min()), float(reference.energy_gev.max())
     edges = energy_edges(low, high, min(len(reference), len(candidate)))
     resolution = {name: Resolutions.of(table, edges).fit(high / low) for name, table in sides.items()}
     labels = tuple(label for name, label in SCALARS.items() if name in CORRELATED)
-    return Summary(_curves(reference, candidate, geometry), labels, expected, given, resolution)
+    return Summary(_curves(reference, candidate, geometry), labels, of_reference, of_candidate, resolution)
 
 
 def _pearson(values: Array) -> Array:
@@ -182,8 +182,8 @@ def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Point
     """The `answer` for the `values` in bins of the `label`. The outer two bins are open."""
     filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
     view = filled.fill(_inside(label, edges), sample=values).view()
-    known = view.count >= _LEAST_IN_BIN
-    return answer(edges, *(np.where(known, column, np.nan) for column in (view.count, view.value, view.variance)))
+    enough = view.count >= _LEAST_IN_BIN
+    return answer(edges, *(np.where(enough, column, np.nan) for column in (view.count, view.value, view.variance)))
 
 
 def _inside(values: Array, edges: Array) -> Array:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _SETS = {"reference": "Monte Carlo", "candidate": "Candidate", "incumbent": "Incumbent", "training": "Training"}
 _MOST_DIFFERENT = 6  # criteria that are shown for a challenger and an incumbent
 _MANY = 1_000_000  # showers: a larger number is not stated, as it is not well known and hardly possible
-_HERE = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 
 
 def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
@@ -38,10 +38,10 @@ def page(document: Mapping[str, Any], plots: Sequence[Plot]) -> str:
 
 def _described(geometry: dict[str, Any]) -> list[str]:
     """Lines that describe a calorimeter; layers that are alike share a line."""
-    known = Geometry.from_json(geometry)
-    groups = ((layer, len([*alike])) for layer, alike in groupby(known.every_layer))
+    detector = Geometry.from_json(geometry)
+    groups = ((layer, len([*alike])) for layer, alike in groupby(detector.every_layer))
     layers = [f"{count} {'layers' if count > 1 else 'layer'} of {layer}" for layer, count in groups]
-    return [*layers, f"1 in a file is {known.file_unit_gev:g} GeV"]
+    return [*layers, f"1 in a file is {detector.file_unit_gev:g} GeV"]
 
 
 def _most_different(criteria: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -75,7 +75,7 @@ def _these(section: Mapping[str, Any]) -> dict[str, Any]:
 @cache
 def _environment() -> Environment:
     made = Environment(
-        loader=FileSystemLoader(_HERE / "templates"), autoescape=True, undefined=StrictUndefined,
+        loader=FileSystemLoader(_FOLDER / "templates"), autoescape=True, undefined=StrictUndefined,
         extensions=["jinja2.ext.do"], trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     made.globals |= {
@@ -93,7 +93,7 @@ def render(template: str, **values: Any) -> Markup:
 
 def html(title: str, body: Markup) -> str:
     """A whole page with this `title` and `body`, in the style of reports."""
-    style = (_HERE / "report.css").read_text(encoding="utf-8")
+    style = (_FOLDER / "report.css").read_text(encoding="utf-8")
     page: str = _environment().get_template("parts.html").module.page(title, style, body)  # type: ignore[attr-defined]
     return page.strip()
 

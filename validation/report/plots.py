@@ -105,8 +105,8 @@ def _draw(figure: FigureBase, curve: Curve, scales: Sequence[Scale], laws: Mappi
     draw_relative(axes[-1], curve)
     axes[-1].set_xlabel(curve.frame.x)
     last = -1
-    if curve.frame.trimmed and (held := np.flatnonzero(curve.reference[0] + curve.candidate[0])).size:
-        last = int(held[-1]) + 1
+    if curve.frame.trimmed and (filled := np.flatnonzero(curve.reference[0] + curve.candidate[0])).size:
+        last = int(filled[-1]) + 1
     axes[-1].set_xlim(curve.frame.edges[0], curve.frame.edges[last])
     if curve.frame.log_x:
         _log_energies(axes[-1])
@@ -170,10 +170,10 @@ def lower_range(curve: Curve) -> tuple[float, float]:
     It goes beyond a ratio of two only if half the bins do, and never below zero.
     """
     mc, (compared, errors) = curve.reference[0], curve.relative()
-    known = np.isfinite(compared) & (mc > _WELL_KNOWN * np.nanmax(mc, initial=0.0))
+    well_known = np.isfinite(compared) & (mc > _WELL_KNOWN * np.nanmax(mc, initial=0.0))
     ratio = curve.frame.below == "ratio"
-    away = np.abs(compared - ratio)[known] + errors[known]
-    if not known.any():
+    away = np.abs(compared - ratio)[well_known] + errors[well_known]
+    if not well_known.any():
         reach = 1.0
     else:
         most, half = (_MARGIN * float(np.quantile(away, q, method="higher")) for q in (0.9, 0.5))

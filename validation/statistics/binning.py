@@ -67,11 +67,11 @@ class Binning:
         angle: list[Bin] = []
         azimuth: list[Bin] = []
         if not geometry.rings:
-            some, tolerance = thinned(reference, SAMPLE_SHOWERS, np.random.default_rng(0)), grade.tolerance["angle_deg"]
-            count = angle_bins(some.column("angle_deg"), degrees(some), events, tolerance)
+            sample, limit = thinned(reference, SAMPLE_SHOWERS, np.random.default_rng(0)), grade.tolerance["angle_deg"]
+            count = angle_bins(sample.column("angle_deg"), degrees(sample), events, limit)
             angle = bins(degrees(reference), count, "degrees")
             if np.ptp(reference.phi_rad) > 0:
-                count = angle_bins(some.angle_x_deg, azimuths(some), events, tolerance)
+                count = angle_bins(sample.angle_x_deg, azimuths(sample), events, limit)
                 azimuth = bins(azimuths(reference), max(count, _LEAST_AZIMUTH_BINS), "degrees of azimuth")
         codes = np.unique(reference.particle).tolist()
         energy, means = (
@@ -120,11 +120,11 @@ def angle_bins(measured: Array, true: Array, events: int, tolerance: float) -> i
     With n events a side the difference of the means has the error sqrt(2/n) times the scatter. Measured angles of the
     sample scatter by 1.3 degrees, those of a few coarse cells by 7.
     """
-    known = np.isfinite(measured)
-    if not known.any():
+    finite = np.isfinite(measured)
+    if not finite.any():
         return 1
-    straight = np.polynomial.Polynomial.fit(true[known], measured[known], 1 if np.ptp(true[known]) > 0 else 0)
-    scatter = float(np.std(measured[known] - straight(true[known])))
+    straight = np.polynomial.Polynomial.fit(true[finite], measured[finite], 1 if np.ptp(true[finite]) > 0 else 0)
+    scatter = float(np.std(measured[finite] - straight(true[finite])))
     a_bin = max(2 * (_REACH * scatter / tolerance) ** 2, _LEAST_PER_ANGLE_BIN)
     return int(np.clip(events // a_bin, 1, _MOST_ANGLE_BINS))
 
@@ -139,11 +139,11 @@ def energy_bins(values: Array, events: int, a_bin: int) -> list[Bin]:
     low, high = float(values.min()), float(values.max())
     count = int(np.clip(most, 1, max(_MOST_ENERGY_BINS, round(_BINS_PER_DECADE * math.log10(high / low)))))
     edges = np.geomspace(low, high, count + 1)
-    held = np.histogram(values, [-math.inf, *edges[1:-1], math.inf])[0] * events / len(values)
+    counts = np.histogram(values, [-math.inf, *edges[1:-1], math.inf])[0] * events / len(values)
     enough, since, kept = _ENOUGH * a_bin, 0.0, []
     for k in range(count - 1):
-        since += held[k]
-        if since >= enough and held[k + 1 :].sum() >= enough:
+        since += counts[k]
+        if since >= enough and counts[k + 1 :].sum() >= enough:
             kept.append(edges[k + 1])
             since = 0.0
     distinct = np.unique(values)
@@ -181,13 +181,13 @@ def joined(rings: Mask, error: Callable[[list[int]], float], tolerance: float) -
     groups: list[list[int]] = []
     places = np.flatnonzero(rings)
     for row in np.split(places, np.flatnonzero(np.diff(places) > 1) + 1):
-        found: list[list[int]] = [[]]
+        row_groups: list[list[int]] = [[]]
         for ring in row.tolist():
-            found[-1].append(ring)
-            if error(found[-1]) <= tolerance / _REACH:
-                found.append([])
-        *known, rest = found
-        groups += [*known[:-1], known[-1] + rest] if known else [rest] if rest else []
+            row_groups[-1].append(ring)
+            if error(row_groups[-1]) <= tolerance / _REACH:
+                row_groups.append([])
+        *whole, rest = row_groups
+        groups += [*whole[:-1], whole[-1] + rest] if whole else [rest] if rest else []
     return groups
 
 
@@ -201,12 +201,12 @@ def histogram_bins(events: tuple[int, int], tolerance: float) -> int:
     return int(np.clip(1 + 2 * (a_side * tolerance / 5) ** 2, _FEWEST_BINS, _MOST_BINS))
 
 
-def histograms(some: Samples, count: int) -> dict[str, Columns]:
+def histograms(sample: Samples, count: int) -> dict[str, Columns]:
     """For each scalar a function that puts showers in bins, (n, bins) of 0 and 1.
 
     The bins hold equally many showers of both sets together. So the two sets are treated alike, and no bin is empty.
     """
-    both = np.concatenate([some.reference.scalars, some.candidate.scalars])
+    both = np.concatenate([sample.reference.scalars, sample.candidate.scalars])
     inner = [np.unique(edges) for edges in np.quantile(both, np.linspace(0, 1, count + 1)[1:-1], axis=0).T]
 
     def one_hot(index: int) -> Columns:

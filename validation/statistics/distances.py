@@ -112,8 +112,8 @@ def _intercept(inverse: Array, values: Array) -> Distance:
 def _mmd(first: Array, second: Array) -> float:
     """The unbiased squared maximum mean discrepancy under the kernel (x y / features + 1)^4."""
     n, m = len(first), len(second)
-    own = sum(_kernel_sum(side, side, diagonal=False) / (k * (k - 1)) for side, k in ((first, n), (second, m)))
-    return own - 2 * _kernel_sum(first, second) / (n * m)
+    within = sum(_kernel_sum(side, side, diagonal=False) / (k * (k - 1)) for side, k in ((first, n), (second, m)))
+    return within - 2 * _kernel_sum(first, second) / (n * m)
 
 
 def _kernel_sum(first: Array, second: Array, *, diagonal: bool = True) -> float:

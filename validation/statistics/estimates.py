@@ -42,8 +42,8 @@ class Estimate:
         not depend on S: the error of S itself is too small if S is low by chance. A ratio has Fieller's interval.
         """
         resampled = self.groups or self.events
-        known = self.standard_error if self.parts is None else float(self.parts.sum())
-        if not (math.isfinite(self.value) and math.isfinite(known)) or resampled < self.least:
+        error = self.standard_error if self.parts is None else float(self.parts.sum())
+        if not (math.isfinite(self.value) and math.isfinite(error)) or resampled < self.least:
             return None
         factor = float(stats.t.ppf((1 + level) / 2, resampled - 1))  # the standard error is uncertain too
         if self.parts is not None:
@@ -83,7 +83,7 @@ def _ratios(value: float, parts: Array, factor: float) -> tuple[float, float]:
     numerator, denominator, covariance = (factor**2 * float(part) for part in parts)
     square, middle, rest = 1 - denominator, value - covariance, value**2 - numerator
     if square <= 0:
-        known = rest > 0 and value >= 0
-        return rest / (middle + math.sqrt(middle**2 - square * rest)) if known else -math.inf, math.inf
+        bounded = rest > 0 and value >= 0
+        return rest / (middle + math.sqrt(middle**2 - square * rest)) if bounded else -math.inf, math.inf
     reach = math.sqrt(max(middle**2 - square * rest, 0.0))
     return (middle - reach) / square, (middle + reach) / square

@@ -76,33 +76,33 @@ def _log(energy_gev: npt.NDArray[Any]) -> Array:
 
 
 def _fit(u: Array, values: Array, weights: Array, degree: int) -> Array:
-    known = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no higher degree
-    return np.asarray(np.polynomial.polynomial.polyfit(u, values, known, w=weights), dtype=np.float64)
+    determined = min(degree, len(np.unique(u)) - 1)  # a beam of few energies determines no higher degree
+    return np.asarray(np.polynomial.polynomial.polyfit(u, values, determined, w=weights), dtype=np.float64)
 
 
 def _values(u: Array, coefficients: Array) -> Array:
     return np.asarray(np.polynomial.polynomial.polyval(u, coefficients), dtype=np.float64).T
 
 
-def corrected_for_labels(values: Columns, some: Observables, reference: Rows) -> Columns:
+def corrected_for_labels(values: Columns, sample: Observables, reference: Rows) -> Columns:
     """`values` (n, k) less what the labels of a shower add to the mean in the reference.
 
     This removes differences that are due to the labels alone, and the noise from the spread of labels. Differences of
     means between sets with the same labels stay the same. The prediction is a surface of second degree in log E and
-    theta, of fourth degree in log E if energies are `wide`. It is fitted to `some` showers of the reference; with few
+    theta, of fourth degree in log E if energies are `wide`. It is fitted to a `sample` of the reference; with few
     showers it is a constant.
     """
-    labels = _labels(some.energy_gev, some.theta_rad)
+    labels = _labels(sample.energy_gev, sample.theta_rad)
     spread = labels.std(axis=0)
     centre, scale = labels.mean(axis=0), np.where(spread > 1e-6, spread, np.inf)  # a label that is the same for all
-    fitted, decades = len(some) >= _LEAST_EVENTS, wide(some.energy_gev)
+    fitted, decades = len(sample) >= _LEAST_EVENTS, wide(sample.energy_gev)
 
     def terms(energy_gev: Labels, theta_rad: Labels) -> Array:
         u, v = ((_labels(energy_gev, theta_rad) - centre) / scale).T
         surface = [np.ones_like(u), u, v, u * u, u * v, v * v, *((u**3, u**4) if decades else ())]
         return np.stack(surface if fitted else surface[:1], axis=1)
 
-    coefficients = np.linalg.lstsq(terms(some.energy_gev, some.theta_rad), values(some), rcond=None)[0]
+    coefficients = np.linalg.lstsq(terms(sample.energy_gev, sample.theta_rad), values(sample), rcond=None)[0]
     pieces = max(len(reference) // SAMPLE_SHOWERS, 1)  # so that memory does not grow with the number of showers
     parts = (np.array_split(column, pieces) for column in (reference.energy_gev, reference.theta_rad))
     mean_terms = np.sum([terms(*part).sum(axis=0) for part in zip(*parts, strict=True)], axis=0) / len(reference)
@@ -113,26 +113,26 @@ def _labels(energy_gev: Labels, theta_rad: Labels) -> Array:
     return np.stack([np.log(energy_gev.astype(np.float64)), theta_rad.astype(np.float64)], axis=1)
 
 
-def pulls(some: Observables, names: Collection[str]) -> Columns:
-    """The scalars `names` (n, k), in the order of `SCALARS`, less their mean, over their width, both of `some` showers.
+def pulls(sample: Observables, names: Collection[str]) -> Columns:
+    """The scalars `names` (n, k), in the order of `SCALARS`, less their mean, over their width, both of the `sample`.
 
     If energies are `wide`, mean and width are those at a shower's energy, and a pull beyond five widths counts as five:
     otherwise a few odd showers at the lowest energies would decide a correlation.
     """
     columns = [index for index, name in enumerate(SCALARS) if name in names]
-    rounding = _ROUNDING * np.abs(some.scalars).max(axis=0)
+    rounding = _ROUNDING * np.abs(sample.scalars).max(axis=0)
 
     def away(table: Observables, mean: Array) -> Array:
         deviation = table.scalars - mean
         return np.where(np.abs(deviation) > rounding, deviation, 0.0)
 
-    if wide(some.energy_gev):
-        expected = AtEnergy.fitted(some.energy_gev, some.scalars)
+    if wide(sample.energy_gev):
+        expected = AtEnergy.fitted(sample.energy_gev, sample.scalars)
         return lambda table: np.clip(
             away(table, expected.mean(table.energy_gev)) / expected.width(table.energy_gev), -_FARTHEST, _FARTHEST
         )[:, columns]
-    centre = some.scalars.mean(axis=0)
-    spread = np.maximum(some.scalars.std(axis=0), 1e-30)  # an observable that does not vary
+    centre = sample.scalars.mean(axis=0)
+    spread = np.maximum(sample.scalars.std(axis=0), 1e-30)  # an observable that does not vary
     return lambda table: (away(table, centre) / spread)[:, columns]
 
 

@@ -58,8 +58,8 @@ class Ratio:
         products = (upper * upper, lower * lower, upper * lower)
         parts = np.stack([product.sum(axis=0) / (len(product) - 1) for product in products], axis=1)
         common = np.maximum(parts[:, 2:], 0) * [paired, paired, 0]
-        own = np.maximum(parts - common, parts * [0, 0, 1])  # variances less the common part; covariance unchanged
-        return np.stack([parts, common + own * [larger, 1 / larger, 1]], axis=1)
+        separate = np.maximum(parts - common, parts * [0, 0, 1])  # variances less the common part; covariance unchanged
+        return np.stack([parts, common + separate * [larger, 1 / larger, 1]], axis=1)
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ class Resampled:
                 larger = self.events[1] / self.events[0]
                 parts = statistic.parts(self.point, self.bootstrap, larger, paired=self.paired)
         return [
-            Estimate(float(value), float(error), self.independent, replicates=own, parts=part)
-            for value, error, own, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)
+            Estimate(float(value), float(error), self.independent, replicates=drawn, parts=part)
+            for value, error, drawn, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)
         ]
 
     def separation(self, name: str) -> Estimate:
@@ -237,9 +237,9 @@ def correlations(means: Array, columns: int) -> Array:
     first, product = means[..., :columns], means[..., columns:]
     covariance = product - first[..., i] * first[..., j]
     sigma = np.sqrt(np.maximum(covariance[..., i == j], 0))
-    off = i != j
-    divisor = (sigma[..., i] * sigma[..., j])[..., off]
-    return covariance[..., off] / np.where(divisor > 1e-12, divisor, np.nan)
+    off_diagonal = i != j
+    divisor = (sigma[..., i] * sigma[..., j])[..., off_diagonal]
+    return covariance[..., off_diagonal] / np.where(divisor > 1e-12, divisor, np.nan)
 
 
 def correlation_differences(name: str, columns: int) -> Statistic:
@@ -281,6 +281,6 @@ def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> M
 def _spread(values: Array, centred: bool = True) -> Array:
     """Standard deviation along the first axis, or root mean square; NaN for a column with any value not finite."""
     finite = np.isfinite(values).all(axis=0)
-    known = np.where(finite, values, 0.0)
-    spread = known.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(known**2, axis=0))
+    filled = np.where(finite, values, 0.0)
+    spread = filled.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(filled**2, axis=0))
     return np.where(finite, spread, np.nan)
