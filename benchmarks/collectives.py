@@ -31,7 +31,7 @@ _TURNS = 15
 
 
 def main(dataset: Path, name: str, times: int, sizes: list[int]) -> None:
-    cluster = Cluster.here((), None)
+    cluster = Cluster.of_process((), None)
     strategy = make_strategy("multi-worker", cluster)
     works: dict[int | None, tuple[Callable[[], Any], int]] = {}
 

@@ -117,8 +117,8 @@ def _code_version() -> str:
     """The release, and a fingerprint of the code that the verdict depends on, which changes between releases."""
     ground = Path(__file__).parent
     stage = ground.parent / "validation"
-    own = (file for kind in ("py", "css", "html", "toml") for file in stage.rglob(f"*.{kind}"))
-    sources = sorted([*own, *ground.rglob("*.py")])
+    stage_files = (file for kind in ("py", "css", "html", "toml") for file in stage.rglob(f"*.{kind}"))
+    sources = sorted([*stage_files, *ground.rglob("*.py")])
     contents = storage.fingerprint([path.read_text(encoding="utf-8") for path in sources])
     return f"{importlib.metadata.version('calopipe')}+{contents[:12]}"
 

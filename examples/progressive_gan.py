@@ -249,11 +249,11 @@ class ImageJudge(Judge):
         sets = {"swd": frames[:, 1:].reshape(-1, *frames.shape[2:]), "swd_of_frames": frames[:, 0]}
         levels = len(self._data)
         names = ["x".join(str(side >> finer) for side in self._grid.shape) for finer in reversed(range(levels))]
-        found = {}
+        findings = {}
         for name, images in sets.items():
             distances = 1e3 * np.abs(np.stack(_quantiles(images, levels)) - self._data).mean((1, 2))
-            found[name] = dict(zip([*names, "mean"], [*distances.tolist(), float(distances.mean())], strict=True))
-        return found
+            findings[name] = dict(zip([*names, "mean"], [*distances.tolist(), float(distances.mean())], strict=True))
+        return findings
 
     def figures(self) -> Mapping[str, Figure]:
         figure = Figure(figsize=(12, 7), dpi=80, layout="constrained")
@@ -269,7 +269,7 @@ def _quantiles(frames: Array, levels: int) -> list[Array]:
     The levels are a Laplacian pyramid, of means of 2 x 2 cells. Each channel of the patches of a level has mean 0 and
     spread 1, as published, so the distance compares shapes. Places of patches and directions are the same for all sets.
     """
-    rng, found, rest = np.random.default_rng(1), [], frames
+    rng, quantiles, rest = np.random.default_rng(1), [], frames
     for level in range(levels - 1, -1, -1):
         coarse = rest.reshape(len(rest), rest.shape[1] // 2, 2, -1, 2, 2).mean((2, 4)) if level else 0 * rest
         band = rest - coarse.repeat(2, 1).repeat(2, 2) if level else rest
@@ -279,9 +279,9 @@ def _quantiles(frames: Array, levels: int) -> list[Array]:
         patches = (patches - patches.mean((0, 1, 2))) / (patches.std((0, 1, 2)) + 1e-8)
         directions = rng.normal(size=(math.prod(patches.shape[1:]), DIRECTIONS))
         projected = patches.reshape(len(patches), -1) @ (directions / np.linalg.norm(directions, axis=0))
-        found.append(np.quantile(projected, (np.arange(QUANTILES) + 0.5) / QUANTILES, axis=0))
+        quantiles.append(np.quantile(projected, (np.arange(QUANTILES) + 0.5) / QUANTILES, axis=0))
         rest = coarse
-    return found[::-1]
+    return quantiles[::-1]
 
 
 def _normalised(values: Tensor) -> Tensor:

@@ -156,13 +156,13 @@ class TrainingSplit:
             # one dataset for all epochs: the buffer of the next shuffle fills while the last batches are trained on
             return tf.data.Dataset.counter(first_epoch).flat_map(of_epoch)
 
-        own = range(worker * replicas // workers, (worker + 1) * replicas // workers)
-        turns = tf.data.Dataset.range(len(own)).repeat()
-        batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in own], turns)
+        of_worker = range(worker * replicas // workers, (worker + 1) * replicas // workers)
+        turns = tf.data.Dataset.range(len(of_worker)).repeat()
+        batches = tf.data.Dataset.choose_from_datasets([of_replica(replica) for replica in of_worker], turns)
         decoded = batches.map(self._decoded, tf.data.AUTOTUNE, deterministic=True)
         # If the dataset could end, workers would ask each other at every step, and no shape would be static.
         endless = decoded.apply(tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY))
-        return endless.prefetch(_PREFETCHED_STEPS * len(own))
+        return endless.prefetch(_PREFETCHED_STEPS * len(of_worker))
 
     def _decoded(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
         batch = dict(self._decode(records, self._manifest))

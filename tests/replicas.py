@@ -121,8 +121,8 @@ def looks(dataset: Path, strategy: tf.distribute.Strategy) -> dict[str, Any]:
         evaluator = Evaluator(config, dataset, read_manifest(dataset), "train", strategy)
         with patch.object(ShowerJudge, "add", autospec=True, side_effect=ShowerJudge.add) as add:
             looked = evaluator.evaluate()
-        (told,) = looked.found["metric"]["bins"]
-        figures = [*looked.losses.values(), looked.found["energy_sum"], told["reference"], told["candidate"]]
+        (told,) = looked.findings["metric"]["bins"]
+        figures = [*looked.losses.values(), looked.findings["energy_sum"], told["reference"], told["candidate"]]
         traces = evaluator._evaluate.experimental_get_tracing_count()
         found |= {f"look/{batch}": figures, f"batches/{batch}": add.call_count, f"traces/{batch}": traces}
     return found
@@ -150,7 +150,7 @@ def train(dataset: Path, folder: Path, strategy: str, cluster: Cluster | None = 
 
 
 def main(dataset: Path, folder: Path) -> None:
-    if cluster := Cluster.here((), None):
+    if cluster := Cluster.of_process((), None):
         train(dataset, folder, "multi-worker", cluster)
         return
     cpu = tf.config.list_physical_devices("CPU")[0]

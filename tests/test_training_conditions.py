@@ -144,7 +144,7 @@ def test_labels_of_one_kind_are_asked_for_in_degrees(phi: float) -> None:
         valid_range={"energy_gev": (10, 20), "theta_rad": (1, 2), "phi_rad": (-0.5, 0.5), "particle": (11, 22)}
     )
     given = {"energy_gev": 15.0, "theta_rad": 90.0, PHI: phi, PARTICLE: 22}
-    labels = LabelsAlone.one(card, 3, given).events.labels
+    labels = LabelsAlone.alike(card, 3, given).events.labels
     np.testing.assert_allclose(labels["theta_rad"], [np.pi / 2] * 3)
     np.testing.assert_allclose(labels[PHI], [phi * np.pi / 180] * 3, rtol=1e-6)
     assert (labels["energy_gev"].tolist(), labels[PARTICLE].tolist()) == ([15.0] * 3, [22] * 3)
@@ -155,14 +155,14 @@ def test_labels_that_are_not_given_are_those_that_all_showers_of_the_training_ha
     alike: Any = SimpleNamespace(
         valid_range={"energy_gev": (50.0, 50.0), "theta_rad": (1.25, 1.25), PHI: (0.5, 0.5), PARTICLE: (22,)}
     )
-    asked = LabelsAlone.one(alike, 2, none)
+    asked = LabelsAlone.alike(alike, 2, none)
     expected = {"energy_gev": [50.0] * 2, "theta_rad": [1.25] * 2, PHI: [0.5] * 2, PARTICLE: [22] * 2}
     assert {name: values.tolist() for name, values in asked.events.labels.items()} == expected
     assert [values.dtype for values in asked.events.labels.values()] == [np.float32] * 3 + [np.int32]
     assert asked.selection.split == "all"
     several: Any = SimpleNamespace(valid_range=alike.valid_range | {PARTICLE: (11, 22)})
     with pytest.raises(InputError, match="--pdg is missing, and the training showers differ in it: 11, 22; give --pdg"):
-        LabelsAlone.one(several, 2, none)
+        LabelsAlone.alike(several, 2, none)
 
 
 def test_where_no_event_is_chosen_the_message_says_why(tmp_path: Path) -> None:

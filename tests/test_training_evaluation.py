@@ -77,10 +77,10 @@ def test_losses_and_metric_are_of_every_shower_of_the_split(dataset: Path, looke
     found = evaluator.evaluate()
     seen = _joined(looked)
     assert evaluator._evaluate.experimental_get_tracing_count() == 1
-    assert found.found["energy_sum"] == pytest.approx(seen["made"].sum() / seen["cells"].sum(), rel=1e-4)
-    assert found.found["metric"]["value"] is None  # 40 showers are too few for a figure
+    assert found.findings["energy_sum"] == pytest.approx(seen["made"].sum() / seen["cells"].sum(), rel=1e-4)
+    assert found.findings["metric"]["value"] is None  # 40 showers are too few for a figure
     assert evaluator.score(found) == found.losses["total"]
-    (told,) = found.found["metric"]["bins"]
+    (told,) = found.findings["metric"]["bins"]
     assert (told["reference"], told["candidate"]) == (40, 40)
     # 40 showers are a batch of 32 and one of 8, drawn apart; the split's order is that of its file
     showers = make_showers(events=40, seed=1)
@@ -145,13 +145,13 @@ def test_enough_showers_are_judged_by_the_metric_without_what_holds_next_to_noth
     monkeypatch.setattr("training.models.showers.LEAST_EVENTS", 40)
     evaluator = evaluator_of(named_config("small"), dataset)
     found = evaluator.evaluate()
-    assert evaluator.score(found) == found.found["metric"]["value"]
+    assert evaluator.score(found) == found.findings["metric"]["value"]
     profile, seen = [], _joined(looked)
     for others in ((2, 3), (1, 3), (1, 2)):
         expected, made = (seen[name].sum(axis=others, dtype=float).mean(axis=0) for name in ("cells", "made"))
         kept = expected > 1e-3 * expected.sum()
         profile.append(np.mean(abs(made[kept] / expected[kept] - 1)))
-    assert found.found["metric"]["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
+    assert found.findings["metric"]["profile"] == pytest.approx(np.mean(profile), rel=1e-4)
 
 
 def test_a_judge_keeps_no_showers() -> None:

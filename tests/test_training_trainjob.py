@@ -213,8 +213,8 @@ def test_an_owner_that_was_not_seen_is_not_lost(place: Place, monkeypatch: pytes
     changed = place.api.call("PATCH", path, change, "merge-patch+json")
     monkeypatch.setattr(kube_config, "KUBE_CONFIG_DEFAULT_LOCATION", str(place.kubeconfig))
     jobs = TrainJobs(lambda: None, 0.0)
-    assert jobs.own(job, mine) is None
-    owned = jobs.own(changed, mine)
+    assert jobs.add_owner(job, mine) is None
+    owned = jobs.add_owner(changed, mine)
     assert owned is not None
     assert [each["name"] for each in owned["metadata"]["ownerReferences"]] == ["a", "b", "c"]
 

@@ -427,13 +427,13 @@ def test_an_owner_is_added_to_those_there_are_once(api: SimpleNamespace) -> None
     patch = api.objects.patch_namespaced_custom_object = Mock(return_value="changed")
     first, second = {"uid": "1"}, {"uid": "2"}
     job = {"metadata": {"name": "j", "resourceVersion": "7", "ownerReferences": [first]}}
-    assert api.jobs().own(job, dict(first)) is job
-    assert api.jobs().own(job, second) == "changed"
+    assert api.jobs().add_owner(job, dict(first)) is job
+    assert api.jobs().add_owner(job, second) == "changed"
     (asked,) = patch.call_args_list
     assert asked.kwargs["body"] == {"metadata": {"resourceVersion": "7", "ownerReferences": [first, second]}}
     for status in (404, 409):
         patch.side_effect = _refused(status)
-        assert api.jobs().own(job, second) is None
+        assert api.jobs().add_owner(job, second) is None
 
 
 def test_warnings_are_those_of_the_job_and_what_is_made_of_it_since_the_oldest_first(api: SimpleNamespace) -> None:

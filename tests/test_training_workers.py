@@ -40,7 +40,7 @@ def test_the_cluster_is_what_tf_config_says(
     text: str, expected: Cluster | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
-    assert Cluster.here([], None) == expected
+    assert Cluster.of_process([], None) == expected
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_a_tf_config_that_is_wrong_is_told_of_in_one_line(
 ) -> None:
     monkeypatch.setenv("TF_CONFIG", text)
     with pytest.raises(InputError) as raised:
-        Cluster.here([], None)
+        Cluster.of_process([], None)
     assert (said or "expected JSON with") in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -70,10 +70,10 @@ def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.Monk
     """In an indexed pod, the index is that of the pod."""
     monkeypatch.setenv("TF_CONFIG", "not even JSON")
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
-    assert Cluster.here([_A, _B], None) == Cluster((_A, _B), 1)
-    assert Cluster.here([_A, _B], 0) == Cluster((_A, _B), 0)
+    assert Cluster.of_process([_A, _B], None) == Cluster((_A, _B), 1)
+    assert Cluster.of_process([_A, _B], 0) == Cluster((_A, _B), 0)
     monkeypatch.delenv("TF_CONFIG")
-    assert Cluster.here([], None) is None
+    assert Cluster.of_process([], None) is None
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "first")
     for hosts, index, said in (
         ([_A, _B], None, r"which of the 2 workers is this\? give its index"),
@@ -81,7 +81,7 @@ def test_hosts_that_are_given_go_before_the_environment(monkeypatch: pytest.Monk
         ([], 0, "worker index 0 without the workers' addresses"),
     ):
         with pytest.raises(InputError, match=said):
-            Cluster.here(hosts, index)
+            Cluster.of_process(hosts, index)
 
 
 # --- the loss of one

@@ -120,7 +120,7 @@ def _add_workers(fit: argparse.ArgumentParser) -> None:
 
 
 def _fit(options: argparse.Namespace) -> None:
-    cluster = Cluster.here([host for host in options.hosts.split(",") if host], options.worker)
+    cluster = Cluster.of_process([host for host in options.hosts.split(",") if host], options.worker)
     if options.strategy is None and cluster:
         options.strategy = "multi-worker"
     config = config_of(options)

@@ -117,8 +117,8 @@ def simulate(case: Case, output: Path) -> str:
     size = (right - left) / CELLS_A_D, (high - low) / CELLS_A_D
     flow = Flow(case.grid, case.solid, case.reynolds, size, "pylbm, D2Q9, multiple relaxation times")
     signal: list[float] = []
-    told = {"seed": case.seed, "resolution": case.resolution, "wall_speed": case.wall_speed}
-    with flow_writer(output, flow, attributes=told, steps=case.steps, rounded=_ROUNDED) as write:
+    attributes = {"seed": case.seed, "resolution": case.resolution, "wall_speed": case.wall_speed}
+    with flow_writer(output, flow, attributes=attributes, steps=case.steps, rounded=_ROUNDED) as write:
         frames = _frames(case)
         while block := list(itertools.islice(frames, CHUNK_FRAMES)):
             write(np.stack(block))
@@ -144,7 +144,7 @@ def _frames(case: Case) -> Iterator[FloatArray]:
             for _ in range(case.steps + (settling if number == 0 else 0)):
                 simulation.one_time_step()
                 bar.update(1)
-            fields = [np.asarray(simulation.m[each]).reshape(nx, fold, ny, fold).mean(axis=(1, 3)) for each in momenta]
+            fields = [np.asarray(simulation.m[q]).reshape(nx, fold, ny, fold).mean(axis=(1, 3)) for q in momenta]
             velocity = np.stack(fields, axis=-1) / _SPEED
             velocity[case.solid] = 0
             if not np.isfinite(velocity).all() or np.abs(velocity).max() > 5:
@@ -267,10 +267,10 @@ def main() -> None:
     )
     command.add_argument("--output", required=True, metavar="PATH", help="the HDF5 file; with --many, their folder")
     for field in settings_of(Case):
-        default, told = field.default, f"{field.metadata['help']} ({field.default})"
+        default, text = field.default, f"{field.metadata['help']} ({field.default})"
         kind, form = (_pair, "X,Y") if isinstance(default, tuple) else (type(default), "N")
         flag = option(field.name.removesuffix("_d"))
-        command.add_argument(flag, dest=field.name, type=kind, default=default, metavar=form, help=told)
+        command.add_argument(flag, dest=field.name, type=kind, default=default, metavar=form, help=text)
     command.add_argument("--many", type=int, default=0, metavar="N", help="N simulations, each of another flow")
     command.add_argument("--between", type=_pair, default=_REYNOLDS, metavar="LOW,HIGH", help="their Reynolds numbers")
     options = command.parse_args()
@@ -281,9 +281,9 @@ def main() -> None:
     todo = {output: case}
     if options.many:
         several = cases(case, options.many, options.between)
-        todo = {output / f"vortex_{case.seed}_{place:02d}.h5": each for place, each in enumerate(several)}
-    for place, each in todo.items():
-        print(f"{place}: is there; nothing to do" if place.exists() else simulate(each, place))
+        todo = {output / f"vortex_{case.seed}_{place:02d}.h5": drawn for place, drawn in enumerate(several)}
+    for place, drawn in todo.items():
+        print(f"{place}: is there; nothing to do" if place.exists() else simulate(drawn, place))
 
 
 if __name__ == "__main__":

@@ -34,9 +34,9 @@ def add_to(tasks: Any) -> None:
         metavar="N",
         help=f"showers with the 3DGAN's 51 x 51 x 25 cells, before the split: {100 * FRACTIONS['train']:.0f} %% train",
     )
-    known = ", ".join(load_catalogue().kind)
+    kinds = ", ".join(load_catalogue().kind)
     command.add_argument(
-        "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {known}"
+        "--devices", nargs="+", required=True, metavar="KIND[:COUNT]", help=f"what it is to run on: {kinds}"
     )
     command.add_argument("--catalogue", type=Path, metavar="FILE", help="devices and prices, in place of the built-in")
     add_config(command)

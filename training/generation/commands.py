@@ -122,4 +122,4 @@ def _conditions(options: argparse.Namespace, card: Card, selection: Selection) -
         return conditions_of(storage.expand(options.like), selection, card)
     if options.showers is None or options.split != ALL:
         raise InputError("--energy, --theta, --phi and --pdg go with --showers N, and without --split")
-    return LabelsAlone.one(card, options.showers, labels)
+    return LabelsAlone.alike(card, options.showers, labels)

@@ -114,7 +114,7 @@ class LabelsAlone:
         return Layout(card.geometry, "")
 
     @classmethod
-    def one(cls, card: Card, showers: int, values: Mapping[str, float | None]) -> LabelsAlone:
+    def alike(cls, card: Card, showers: int, values: Mapping[str, float | None]) -> LabelsAlone:
         """So many `showers` with the labels `values`; None is the label that all showers of the training had.
 
         Energy is in GeV, angles are in degrees. InputError: a label of the model is missing, or the model has no label

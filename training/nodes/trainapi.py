@@ -61,7 +61,7 @@ class TrainJobs:
         get = self._cluster.objects.get_namespaced_custom_object
         return self._ask(f"get TrainJob {name}", get, none_for={404}, **self._kind, name=name)
 
-    def own(self, job: Json, owner: Json) -> Json | None:
+    def add_owner(self, job: Json, owner: Json) -> Json | None:
         """`job` with `owner` among its owners, or None if the job has changed since it was read, or is gone."""
         name, version = job["metadata"]["name"], job["metadata"]["resourceVersion"]
         owners = job["metadata"].get("ownerReferences", [])

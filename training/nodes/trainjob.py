@@ -132,7 +132,7 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
             if _is(earlier, "Failed") or (_is(earlier, "Complete") and not same):
                 jobs.delete(earlier)
             elif same:
-                if (owned := earlier if owner is None else jobs.own(earlier, owner)) is not None:
+                if (owned := earlier if owner is None else jobs.add_owner(earlier, owner)) is not None:
                     _say(f"TrainJob {name} is there already; following it")
                     return owned
             else:

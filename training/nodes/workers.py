@@ -67,7 +67,7 @@ class Cluster:
         return len(self.hosts)
 
     @classmethod
-    def here(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
+    def of_process(cls, hosts: Sequence[str], index: int | None) -> Cluster | None:
         """The cluster that this process belongs to: from `hosts`, else from TF_CONFIG; None without both.
 
         Without an `index`, it is the index of this process's pod. InputError if hosts or index are wrong.
@@ -85,7 +85,7 @@ class Cluster:
         try:
             document = json.loads(text)
             jobs, kind, index = document["cluster"], document["task"]["type"], document["task"]["index"]
-            chiefs, others = jobs.get("chief", []), jobs.get("worker", [])
+            chiefs, ordinary = jobs.get("chief", []), jobs.get("worker", [])
             valid = {kind, *jobs} <= {"chief", "worker"} and index in range(len(jobs[kind]))
         except (ValueError, KeyError, TypeError, AttributeError):
             valid = False
@@ -95,7 +95,7 @@ class Cluster:
                 f"{_VARIABLE} is {shortened!r}, expected JSON with the jobs chief and worker alone, such as "
                 '{"cluster": {"worker": ["host:port", ...]}, "task": {"type": "worker", "index": 0}}'
             )
-        return cls(tuple(map(str, (*chiefs, *others))), index if kind == "chief" else len(chiefs) + index)
+        return cls(tuple(map(str, (*chiefs, *ordinary))), index if kind == "chief" else len(chiefs) + index)
 
     def to_environment(self) -> dict[str, str]:
         """The environment variable from which TensorFlow takes the cluster; the chief is worker 0."""
@@ -125,5 +125,5 @@ def _lost(cluster: Cluster, reason: str) -> str:
     named = [int(number) for number in re.findall(r"/job:worker(?:/replica:\d+)?/task:(\d+)", reason)]
     if "CoordinationService" in reason:  # a service of the first worker
         named.append(0)
-    others = [number for number in named if number != cluster.index and number < cluster.size]
-    return f"the worker at {cluster.hosts[others[0]]}" if others else "another worker"
+    lost = [number for number in named if number != cluster.index and number < cluster.size]
+    return f"the worker at {cluster.hosts[lost[0]]}" if lost else "another worker"

@@ -68,7 +68,7 @@ def _take_from_around(graph: Any) -> None:
         for body in bodies([node]):
             _rename(body, renamed)
         for body in bodies([node]) if node.op_type == "Loop" else ():
-            same = {node.output[0]: node.input[0] for node in body.node if node.op_type == "Identity"}
+            same = {inner.output[0]: inner.input[0] for inner in body.node if inner.op_type == "Identity"}
             for state in range(len(node.input) - 1, 1, -1):  # the first two inputs are the count and the condition
                 inside, result = body.input[state].name, body.output[state - 1].name
                 handed_on = [output.name for output in body.output].count(inside) > (result == inside)  # as another one

@@ -203,11 +203,11 @@ class Registry:
         earlier = [entry for entry in past if entry.number < began and entry.fingerprint not in away]
         chosen = [entry for entry in past if entry.model == to] if to else earlier
         if not chosen:
-            known = ", ".join(dict.fromkeys(entry.model for entry in past)) or "none"
+            past_models = ", ".join(dict.fromkeys(entry.model for entry in past)) or "none"
             raise InputError(
                 f"{self.place}: "
                 + (f"no earlier model {to!r}" if to else "no earlier model is left")
-                + f" to roll back to; known besides the current {current.model}, for --to: {known}"
+                + f" to roll back to; known besides the current {current.model}, for --to: {past_models}"
             )
         target = chosen[-1]
         with self._local(target):  # a damaged model is not brought back

@@ -33,7 +33,7 @@ def fit_here(dataset: Location, model: Path, config: FitConfig, warm_start: Path
     """Train in this process; a model of other data or settings is replaced."""
     from training.fit import fit  # noqa: PLC0415  TensorFlow
 
-    return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.here((), None))
+    return fit(dataset, model, config, overwrite=True, warm_start=warm_start, cluster=Cluster.of_process((), None))
 
 
 def fit_on_nodes(name: str, *, nodes: float, deadline_s: float, **job: Any) -> Fit:

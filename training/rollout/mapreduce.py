@@ -51,7 +51,7 @@ def advance(model: Path, start: Path, side: tuple[int, int], output: Path, beam_
     storage.require_writable(output.parent)
     with (
         tempfile.TemporaryDirectory(dir=output.parent, prefix=f".{output.name}.") as place,
-        flow_writer(output, flow, attributes=stepper.told(start), first=began) as write,
+        flow_writer(output, flow, attributes=stepper.attributes(start), first=began) as write,
     ):
         with pipeline(beam_options) as begun:
             import apache_beam as beam  # noqa: PLC0415  takes seconds

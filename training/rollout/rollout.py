@@ -47,7 +47,7 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     velocity = flow.velocity(number, number + 1)
     solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
-    attributes = {**stepper.told(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
+    attributes = {**stepper.attributes(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
     with (
         flow_writer(output, flow, grid=grid, attributes=attributes, first=float(flow.time[number])) as write,
         progress_bar("roll out", steps, "steps") as bar,
@@ -123,8 +123,8 @@ def write_movie(path: Path, flows: dict[str, FloatArray], solid: npt.NDArray[np.
     first = next(iter(flows.values()))
     highest = float(np.quantile(np.abs(first), _SHARE)) or 1.0
     shades = np.asarray(mpl.colormaps["RdBu_r"](np.linspace(0, 1, _LEVELS)))[:, :3]
-    others = np.array([[0.3, 0.3, 0.3], [1, 1, 1], [0, 0, 0]])
-    palette = (np.concatenate([shades, others]) * 255).astype(np.uint8)
+    colours = np.array([[0.3, 0.3, 0.3], [1, 1, 1], [0, 0, 0]])
+    palette = (np.concatenate([shades, colours]) * 255).astype(np.uint8)
     grey, white, black = range(_LEVELS, _LEVELS + 3)
     zoom = -(-_WIDTH // solid.shape[0])
     frames: list[Any] = []

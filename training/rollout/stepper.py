@@ -29,7 +29,7 @@ class Stepper:
         self.model = network
         self._step = tf.function(network.advance, autograph=False)
 
-    def told(self, start: Path) -> dict[str, Any]:
+    def attributes(self, start: Path) -> dict[str, Any]:
         """Attributes for a file that this model makes from the file `start`."""
         card = self.card
         return {

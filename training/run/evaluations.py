@@ -80,7 +80,7 @@ class Evaluations:
         history.amend(
             {
                 CHOSEN_BY: evaluation.losses,
-                **evaluation.found,
+                **evaluation.findings,
                 "evaluated": sample,
                 "evaluation_seconds": evaluation.seconds,
                 "evaluations_begun": None,

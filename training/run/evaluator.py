@@ -31,7 +31,7 @@ class Evaluation:
     """What one evaluation gave: mean losses, what the judge found, the judge, which makes figures, and the seconds."""
 
     losses: dict[str, float]
-    found: dict[str, Any]
+    findings: dict[str, Any]
     judge: Judge
     seconds: float
 
@@ -117,7 +117,7 @@ class Evaluator:
 
     def score(self, evaluation: Evaluation) -> float | None:
         """The number that chooses among evaluations, the smaller the better; None leaves this evaluation out."""
-        return self.model.score(evaluation.losses, evaluation.found, self.showers)
+        return self.model.score(evaluation.losses, evaluation.findings, self.showers)
 
     def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:
         """What each replica of this worker makes of its batch; `first` is the number of the first replica's batch."""

@@ -119,10 +119,10 @@ def measure_criteria(tables: Tables, *, binning: Binning, grade: Grade, rng: np.
             if tables.per_event:  # rounding may move a partner's labels across the edge of a bin
                 partners = np.repeat(inside, tables.per_event)
             reference, candidate = selected(tables.reference, inside), selected(tables.candidate, partners)
-            (own,) = rng.spawn(1)
+            (bin_rng,) = rng.spawn(1)
             if len(reference) and len(candidate):
                 in_bin = Tables(reference, candidate, tables.per_event)
-                measurements += measure(in_bin, label=chosen.label, tolerance=grade.tolerance, rng=own)
+                measurements += measure(in_bin, label=chosen.label, tolerance=grade.tolerance, rng=bin_rng)
     return [measurement for measurement in measurements if math.isfinite(measurement.tolerance)]
 
 
