@@ -73,8 +73,8 @@ def write_shards(
     if stopped.is_file():
         return
     try:
-        if (mine := metadata.version("calopipe")) != version:
-            raise InputError(f"calopipe is {mine} on a worker, but {version} at the command; give all the same version")
+        if (used := metadata.version("calopipe")) != version:
+            raise InputError(f"calopipe is {used} on a worker, but {version} at the command; give all the same version")
         receipt = _make(output, plan, settings)
         RECEIPT.write(output / SHARDS / f"{plan.key}.json", receipt)
         if receipt["bad_file"]:
