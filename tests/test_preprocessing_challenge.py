@@ -60,8 +60,8 @@ def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
     assert open_showers(path, "calochallenge-1-photons").read(0, 2).cells.shape == (2, 10, 19, 5)
     with pytest.raises(InputError, match=r"event 2: ECAL holds energy"):
         open_showers(path, "calochallenge-1-photons").read(1, 4)
-    cells[2, 3, 1, 4] = 1.0
-    for deposits in (CELLS, VOXELS):
+    for deposits, energy in ((CELLS, 1.0), (VOXELS, 1.0), (CELLS, -1.0), (CELLS, np.nan)):
+        cells[2, 3, 1, 4] = energy
         with pytest.raises(InputError, match=r"hold energy at \(3, 1, 4\), where the calorimeter has no cell"):
             write_whole(tmp_path / "b.h5", replace(showers, cells=cells), geometry, deposits)
     assert not (tmp_path / "b.h5").exists()

@@ -23,7 +23,7 @@ from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.detectors import geometry_of
 from calopipe.showers.hits import Flaws, Hits, event_digests, flaws_of_hits, flaws_of_label
 from calopipe.showers.layouts import ENERGIES, VOXELS, read_labels
-from calopipe.showers.positions import voxel_order
+from calopipe.showers.positions import stray, voxel_order
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 
@@ -156,15 +156,12 @@ class ShowerFile(Header):
             flat = np.zeros((len(cells), geometry.cells), dtype=np.float32)
             flat[:, voxel_order(geometry)] = cells
             return flat.reshape(len(cells), *geometry.shape)
-        if geometry.voxels < geometry.cells:
-            outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
-            row, place = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
-            if len(row):
-                x, y, layer = np.unravel_index(outside[place[0]], geometry.shape)
-                raise InputError(
-                    f"{self.path}: event {start + row[0]}: {self.deposits} holds energy at ({x}, {y}, {layer}), but "
-                    f"layer {layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"
-                )
+        if (found := stray(cells, geometry)) is not None:
+            row, x, y, layer = found
+            raise InputError(
+                f"{self.path}: event {start + row}: {self.deposits} holds energy at ({x}, {y}, {layer}), but layer "
+                f"{layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"
+            )
         return cells
 
     def chosen(self, selection: Selection) -> tuple[npt.NDArray[np.bool_], Digests]:

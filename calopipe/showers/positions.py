@@ -69,14 +69,21 @@ def voxel_order(geometry: Geometry) -> Index:
     return order
 
 
+def stray(cells: FloatArray, geometry: Geometry) -> Index | None:
+    """Shower, x, y and layer of the first of the `cells` (N, x, y, layer) that is not 0 where the calorimeter has no
+    cell, (4,); None if there is none.
+    """
+    if geometry.voxels == geometry.cells:
+        return None
+    outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
+    rows, places = np.nonzero(cells.reshape(len(cells), -1)[:, outside])
+    return np.array([rows[0], *np.unravel_index(outside[places[0]], geometry.shape)]) if len(rows) else None
+
+
 def require_cells(showers: FloatArray, geometry: Geometry) -> None:
     """Raise InputError if `showers` (N, x, y, layer) hold energy where the calorimeter has no cell."""
-    if geometry.voxels == geometry.cells:
-        return
-    outside = np.delete(np.arange(geometry.cells), voxel_order(geometry))
-    filled = (showers.reshape(len(showers), -1)[:, outside] > 0).any(0)
-    if filled.any():
-        x, y, layer = np.unravel_index(outside[np.argmax(filled)], geometry.shape)
+    if (where := stray(showers, geometry)) is not None:
+        _, x, y, layer = where
         raise InputError(
             f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave such "
             "places empty (`exists` of calopipe.showers.positions)"
