@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import date
@@ -15,7 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from commands import refused
-from showers import SMALL_GEOMETRY
+from servers import said
+from showers import SMALL_GEOMETRY, make_dataset, make_file
 from stock import stock_layers
 from trainings import engine_of
 
@@ -222,7 +224,7 @@ def test_an_estimate_in_round_numbers() -> None:
     # 70 are three batches of 32, two for the busier device, and a look takes half of a training step
     looked = estimate(_WORK, config, known, "one", 2, train=95, validation=70)
     assert looked.total_s[1] == pytest.approx(two.total_s[1] + 3 * 64 * 0.1 / 2)
-    with pytest.raises(InputError, match="10 devices of batch 10 take 100 showers a step, and there are 95"):
+    with pytest.raises(InputError, match="10 devices of batch 10 take 100 showers a step, and there are 95 in"):
         estimate(_WORK, config, known, "one", 10, train=95, validation=0)
     holding = replace(_WORK, state=1e9, gradients=2e9, activations=4e9)
     held = estimate(holding, config, known, "one", 1, train=95, validation=0)
@@ -300,6 +302,14 @@ def test_a_bad_catalogue_is_one_line_that_names_the_field(tmp_path: Path, old: s
 )
 def test_bad_options_are_one_line(arguments: list[str], told: str) -> None:
     assert told in refused(["estimate", *arguments], command=command.main)
+
+
+def test_an_empty_train_split_is_told_of_before_tensorflow_is_loaded(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "ds", make_file(tmp_path / "a.h5", events=20), split_files=["test=a.h5"])
+    given = ["estimate", "--config", "small", "--dataset", str(tmp_path / "ds"), "--devices", "v100"]
+    program = f"import sys; from training.__main__ import main\ntry: main({given})\nexcept ValueError as error: "
+    told = said(sys.executable, "-c", f"{program}print('tensorflow' in sys.modules, error)")
+    assert told.startswith("False 1 devices of batch 8 take 8 showers a step, and there are 0 in the train split; give")
 
 
 def test_the_command_prints_a_row_a_kind_for_the_datasets_showers_and_says_where_memory_is_short(

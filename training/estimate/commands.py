@@ -14,7 +14,7 @@ from calopipe.showers.cells import REFERENCE_GEOMETRY
 from preprocessing.dataset import read_manifest
 from training.configs import add_config, config_of
 from training.estimate.catalogue import load_catalogue
-from training.estimate.estimate import Estimate, Spread, estimate
+from training.estimate.estimate import LIKELY, Estimate, Spread, estimate, steps_an_epoch
 
 _COLUMNS = ("devices", "s an epoch", "time", "efficiency", "GB a device", "$ on demand", "$ spot", "rate from")
 
@@ -56,6 +56,8 @@ def perform(options: argparse.Namespace) -> None:
         require_least("--showers", options.showers, 1)
         train, validation = (int(options.showers * FRACTIONS[split]) for split in ("train", "validation"))
     config.check(geometry)
+    for _, count in devices:
+        steps_an_epoch(config, count, train)  # before TensorFlow counts a step for half a minute
     from training.estimate.work import work_of  # noqa: PLC0415  TensorFlow
 
     work = work_of(config, geometry)
@@ -69,7 +71,7 @@ def perform(options: argparse.Namespace) -> None:
     print(_table(estimates))
     for result in estimates:
         limit = catalogue.kind[result.kind].memory_gb
-        if result.memory_gb[1] > limit:
+        if result.memory_gb[LIKELY] > limit:
             print(f"\n{result.kind} has {limit:g} GB, which are likely too few; give a smaller --batch")
 
 
@@ -89,7 +91,7 @@ def _row(row: Estimate) -> tuple[str, ...]:
 
 
 def _time(spread: Spread) -> str:
-    size, unit = next((scale for scale in ((3600, " h"), (60, " min")) if spread[1] > 2 * scale[0]), (1, " s"))
+    size, unit = next((scale for scale in ((3600, " h"), (60, " min")) if spread[LIKELY] > 2 * scale[0]), (1, " s"))
     return _text(spread, 1 / size, unit)
 
 

@@ -15,7 +15,6 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +24,7 @@ from training.estimate.catalogue import Catalogue, Kind
 from training.models.config import FitConfig
 
 Spread = npt.NDArray[np.float64]  # (3,): least, likely and most
+LIKELY = 1  # the place of the likely value
 _ALPHA = np.array([0.5, 1.0, 2.0])  # factors on the interconnect's alpha, which was fitted on one cluster
 _EVALUATED_AT_ONCE = 32  # showers a replica, as in `training.run.evaluator`
 _TRANSFER = 1.5  # the factor by which a rate may lie outside of the rates that other kinds achieve
@@ -83,9 +83,9 @@ class Estimate:
     basis: str
 
 
-def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: Any = 1.0) -> Any:
+def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: Spread | float = 1.0) -> Spread | float:
     """Seconds of the collectives of a step, of `sizes` bytes; `alpha` is a factor on the interconnect's alpha."""
-    total: Any = 0.0
+    total: Spread | float = 0.0
     rings = ((kind.local, min(devices, kind.devices_a_host)), (kind.network, -(-devices // kind.devices_a_host)))
     for link, n in rings:
         for size in sizes:
@@ -93,7 +93,9 @@ def exchange_seconds(sizes: Sequence[float], kind: Kind, devices: int, alpha: An
     return total
 
 
-def step_seconds(work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: Any = 1.0) -> Spread:
+def step_seconds(
+    work: Work, kind: Kind, devices: int, pace: Pace, *, input_rate: float, alpha: Spread | float = 1.0
+) -> Spread:
     """Seconds of a step; a host's input pipeline reads `input_rate` showers a second."""
     computed = work.batch * pace.shower_s + pace.step_s
     read = work.batch * min(devices, kind.devices_a_host) / input_rate
@@ -149,19 +151,25 @@ def _processor_seconds(work: Work, catalogue: Catalogue) -> float:
     return max((work.flop / (1e12 * rate.tflops) * rate.spread[1] for rate in alike), default=0.0)
 
 
+def steps_an_epoch(config: FitConfig, devices: int, train: int) -> int:
+    """Whole batches of all `devices` in `train` showers. InputError: there is none."""
+    steps = train // (config.batch * devices)
+    if steps == 0:
+        raise InputError(
+            f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
+            f"{train} in the train split; give a smaller --batch, fewer devices or more showers"
+        )
+    return steps
+
+
 def estimate(
     work: Work, config: FitConfig, catalogue: Catalogue, name: str, devices: int, *, train: int, validation: int
 ) -> Estimate:
     """What a training of `config` on `train` showers needs on `devices` of the kind `name`."""
     kind = catalogue.kind[name]
-    steps_an_epoch = train // (config.batch * devices)
-    if steps_an_epoch == 0:
-        raise InputError(
-            f"{devices} devices of batch {config.batch} take {config.batch * devices} showers a step, and there are "
-            f"{train}; give a smaller --batch, fewer devices or more showers"
-        )
-    steps, times = config.last_step(steps_an_epoch), config.evaluations(steps_an_epoch)
-    epochs = steps / steps_an_epoch
+    each = steps_an_epoch(config, devices, train)
+    steps, times = config.last_step(each), config.evaluations(each)
+    epochs = steps / each
     pace, basis = pace_of(work, kind, catalogue)
 
     def step(n: int) -> Spread:
@@ -186,7 +194,7 @@ def estimate(
     return Estimate(
         kind=name,
         devices=devices,
-        epoch_s=np.sort(epoch(devices, steps_an_epoch)),
+        epoch_s=np.sort(epoch(devices, each)),
         total_s=total,
         efficiency=np.sort(efficiency),
         memory_gb=(work.state + work.gradients + _KEPT * work.activations) / 1e9 + _RUNTIME_GB,
