@@ -11,7 +11,7 @@ import pytest
 from showers import RING_GEOMETRY, SMALL_GEOMETRY, make_showers, observed, upright
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import REFERENCE_GEOMETRY, Array, FloatArray, Geometry, Layer
+from calopipe.showers.cells import HIT_GEV, REFERENCE_GEOMETRY, Array, FloatArray, Geometry, Layer
 from calopipe.showers.detectors import detectors
 from calopipe.showers.positions import positions
 from validation.measure.edges import (
@@ -24,7 +24,7 @@ from validation.measure.edges import (
     ring_places,
     thirds,
 )
-from validation.measure.observables import CELL_GEV, HIT_GEV, SCALARS
+from validation.measure.observables import CELL_GEV, SCALARS
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.profiles import lateral_shares
 from validation.measure.voxels import coarse_blocks

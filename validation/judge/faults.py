@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from calopipe.events.splits import Digests
-from validation.measure.edges import HIT_GEV
+from calopipe.showers.cells import HIT_GEV
 from validation.measure.observables import Observables
 from validation.measure.sets import Rows
 

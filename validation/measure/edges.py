@@ -9,10 +9,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array, Geometry, Index
+from calopipe.showers.cells import HIT_GEV, Array, Geometry, Index
 from calopipe.showers.positions import positions
-
-HIT_GEV = 3e-4  # a hit: 64 % of the non-zero cells of the Geant4 sample, 98 % of its energy
 
 # Edges of the rings, in cells: a quarter of a cell apart where the density falls by half within a cell, farther apart
 # where few cells hold energy. The last ring is open.

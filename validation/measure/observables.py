@@ -10,14 +10,13 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.showers.cells import Array, FloatArray, Geometry, Mask
+from calopipe.showers.cells import HIT_GEV, Array, FloatArray, Geometry, Mask
 from calopipe.showers.hits import Hits
 from calopipe.showers.positions import positions
 from validation.measure.continuity import continuity
 from validation.measure.deposits import Deposits, divided, moments
 from validation.measure.edges import (
     CELL_GEV,
-    HIT_GEV,
     RADIAL_BINS,
     SPECTRUM_EDGES,
     lateral_edges_mm,

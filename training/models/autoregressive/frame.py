@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 
 from calopipe.labels import PARTICLE, PHI, LabelRange
-from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from calopipe.showers.cells import HIT_GEV, REFERENCE_UNIT_GEV
 from training.models.autoregressive.mesh import COLOURS, Mesh, colour
 from training.models.base import Tensor
 
@@ -32,8 +32,7 @@ SUMS = (
 ALONE, PROMISE_BLUR = 1, 0.3
 _FITS = 5  # fits of the axis; from the second on, deposits count by their distance from the line of the fit before
 _ONE_LAYER = 1e-6  # the largest variance of the depth, in layers, that rounding gives a shower in a single layer
-# What validation counts as a hit, a third of a minimum ionising particle's deposit in 0.5 mm of silicon: 0.3 MeV.
-HIT = 3e-4 / REFERENCE_UNIT_GEV
+HIT = HIT_GEV / REFERENCE_UNIT_GEV
 MEAN_TERMS, SCALE_TERMS = 11, 6  # terms of energy and angle, from which means and scales follow
 _PHI_TERMS, _KIND_TERMS = 4, 6  # terms beside these, of the azimuth and of each kind of particle but the first
 LABEL_INPUTS = 4
