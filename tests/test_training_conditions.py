@@ -202,6 +202,27 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
         conditions_of([none], Selection(), card)
 
 
+def test_corrupt_labels_without_cells_are_told_of_as_those_of_showers_are_or_left_out(tmp_path: Path) -> None:
+    card: Any = SimpleNamespace(geometry=SMALL_GEOMETRY)
+    cases: dict[str, dict[str, list[float]]] = {
+        "energy is nan, expected a positive number of GeV": {"energy": [20, np.nan], "theta": [1, 1.5]},
+        "theta is 90.0, expected an angle between 0 and pi rad, .*; is it in degrees": {
+            "energy": [20, 30],
+            "theta": [1, 90],
+        },
+        "phi is -2.0, expected an angle of -pi/2 to pi/2 rad": {"energy": [20, 30], "theta": [1, 1], "phi": [0, -2]},
+    }
+    for told, labels in cases.items():
+        path = _labels_file(tmp_path / "a.h5", **labels)
+        with pytest.raises(InputError, match=f"a.h5: event 1: {told}.*; correct it, or leave such events out with"):
+            conditions_of([path], Selection(), card)
+        kept = conditions_of([path], Selection(bad_event=SKIP), card).events
+        assert kept.labels["energy_gev"].tolist() == [20]
+    none = _labels_file(tmp_path / "none.h5", energy=[-1], theta=[1])
+    with pytest.raises(InputError, match=r"none\.h5: holds no showers with good labels"):
+        conditions_of([none], Selection(bad_event=SKIP), card)
+
+
 def test_events_of_several_files_keep_their_labels_together(tmp_path: Path) -> None:
     """Events of one split and two files; energies identify the showers."""
     made = [make_labelled_showers(events=60, seed=seed) for seed in (1, 2)]

@@ -15,9 +15,11 @@ import numpy.typing as npt
 from calopipe.errors import InputError, require_least
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
+from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP
 from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, taken
 from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
+from calopipe.showers.hits import flaws_of_label, wrong_label
 from calopipe.showers.layouts import read_labels_alone
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
@@ -138,7 +140,7 @@ class LabelsAlone:
 
 def conditions_of(like: Sequence[Location], selection: Selection, card: Card) -> Conditions | LabelsAlone:
     """The conditions of the files `like`: all of them have cells, or none has. InputError."""
-    alone = [labels for labels in map(_labels_alone, like) if labels is not None]
+    alone = [labels for path in like if (labels := _labels_alone(path, selection.bad_event)) is not None]
     if len(alone) < len(like):
         return Conditions(like, selection, card.geometry)
     if selection.split != ALL:
@@ -148,13 +150,24 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
     return LabelsAlone({name: np.concatenate([labels[name] for labels in alone]) for name in alone[0]})
 
 
-def _labels_alone(path: Location) -> dict[str, npt.NDArray[Any]] | None:
-    """The labels (N,) of a file without cells; None if it has cells, or no labels. InputError, BadFileError."""
+def _labels_alone(path: Location, bad_event: str) -> dict[str, npt.NDArray[Any]] | None:
+    """The labels (N,) of a file without cells; None if it has cells, or no labels. InputError, BadFileError.
+
+    Corrupt labels are an error if `bad_event` is "stop"; else their showers are left out.
+    """
     with opened_file(path) as file:
         datasets = read_labels_alone({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
     if datasets is None:
         return None
-    if len(datasets["energy"]) == 0:
-        raise InputError(f"{path}: holds no showers; leave it out of --like")
+    good = np.ones(len(datasets["energy"]), np.bool_)
+    for name in [name for name in ("energy", "theta", "phi") if name in datasets]:
+        flaws = flaws_of_label(name, datasets[name])
+        if bad_event == STOP and flaws.any():
+            event = int(np.argmax(flaws != 0))
+            told = wrong_label(name, datasets[name][event])
+            raise InputError(f"{path}: event {event}: {name} {told}; {CORRECT_OR_SKIP}")
+        good &= flaws == 0
+    if not good.any():
+        raise InputError(f"{path}: holds no showers with good labels; leave it out of --like")
     names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
-    return {name: datasets[dataset] for name, dataset in names.items() if dataset in datasets}
+    return {name: datasets[dataset][good] for name, dataset in names.items() if dataset in datasets}
