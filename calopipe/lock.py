@@ -51,8 +51,20 @@ def writer(output: Path | GcsPath) -> str:
 
     It is the run, or a step on this machine that goes on although its run was killed.
     """
+    return _writer(output / _FILE) or _step(output)
+
+
+def require_no_step(output: Path | GcsPath) -> None:
+    """Raise TakenError if a step works in `output` on this machine. A run that holds its own lock there asks this: the
+    step is then of a run that was killed.
+    """
+    if holder := _step(output):
+        raise _refusal(output, holder)
+
+
+def _step(output: Path | GcsPath) -> str:
     steps = sorted((output / _FILE).parent.glob(".*.lock")) if isinstance(output, Path) else []
-    return next(filter(None, map(_writer, [output / _FILE, *steps])), "")
+    return next(filter(None, map(_writer, steps)), "")
 
 
 def _writer(path: Path | GcsPath) -> str:

@@ -26,7 +26,7 @@ from kfp import local
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.lock import alone
+from calopipe.lock import alone, require_no_step
 from calopipe.mirror import addressed, mirrored
 from calopipe.progress import BAR, MESSAGE, VIEWED
 from components import overview
@@ -50,9 +50,10 @@ _INTERRUPTED_S, _TERMINATED_S = 5.0, 60.0
 def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: bool, name: str = SHOWERS) -> None:
     """Run every step of the pipeline called `name` with the `parameters` into `output`, an absolute path or an address.
 
-    InputError, before any work: another process runs a pipeline into it. A file in OUTPUT/logs gets all that the steps
-    and kfp print, and a `verbose` run prints it here too. At the end OUTPUT/index.html links to all that was made, also
-    after a failure. The last lines that are printed are the verdict, the report and this page.
+    InputError, before any work: another process runs a pipeline into it, or a step of a run that was killed goes on. A
+    file in OUTPUT/logs gets all that the steps and kfp print, and a `verbose` run prints it here too. At the end
+    OUTPUT/index.html links to all that was made, also after a failure. The last lines that are printed are the verdict,
+    the report and this page.
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
@@ -64,6 +65,7 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
         mirrored(output) as folder,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
     ):
+        require_no_step(output)
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "kfp"))
         failed = ""
