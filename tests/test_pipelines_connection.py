@@ -58,12 +58,14 @@ def test_an_address_is_of_http_and_holds_no_password(endpoint: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def test_what_is_no_certificate_or_folder_of_a_run() -> None:
+def test_what_is_no_certificate_or_folder_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     for path in ("nowhere.pem", "/"):
         with pytest.raises(InputError, match=f"--ca-file {path}: no such file"):
             given("--endpoint", HERE, "--ca-file", path)
-    with pytest.raises(InputError, match="status runs/nowhere: no folder of a run; check the path"):
-        submit.main(["status", "runs/nowhere"])
+    monkeypatch.chdir(Path(__file__).parent)
+    for path in ("runs/nowhere", Path(__file__).name):
+        with pytest.raises(InputError, match=f"status {path}: no folder of a run; check the path"):
+            submit.main(["status", path])
 
 
 def test_the_token_of_a_command_is_kept_for_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

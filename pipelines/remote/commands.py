@@ -135,7 +135,7 @@ def status(options: argparse.Namespace) -> None:
         if not isinstance(place, Path) or place.is_dir():
             _show_here(place, wait=options.wait)
             return
-        if "/" in options.run:
+        if "/" in options.run or place.exists():
             raise InputError(f"status {options.run}: no folder of a run; check the path, or give the id of a run")
     elif options.wait:
         raise InputError("status --wait: which run? give its id")
