@@ -110,7 +110,10 @@ def test_a_candidate_that_knows_a_part_of_the_energies_is_paired_with_that_part(
     kept = Showers(*(values[~table.empty & (made.energy_gev <= energy[last])] for values in made.arrays.values()))
     per_event, rows = paired(table, repeated(kept, 2))
     assert (per_event, len(rows)) == (2, last + 1)
-    assert f"{58 - len(rows)} showers of Monte Carlo left out" in capsys.readouterr().out
+    assert (
+        f"{58 - len(rows)} showers of Monte Carlo left out: candidate.h5 has none of their labels"
+        in capsys.readouterr().out
+    )
     kept.energy_gev[np.argsort(kept.energy_gev)[5]] *= np.float32(1 + 1e-4)
     assert paired(table, kept)[0] == 0
 

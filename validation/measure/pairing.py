@@ -88,9 +88,7 @@ def pairing(reference: Table, candidate: Table, path: Location) -> tuple[int, Ro
         per_event = _partners(rows, candidate)
         if per_event and np.array_equal(np.repeat(rows.particle, per_event), candidate.particle):
             if len(rows) < len(filled):
-                say(
-                    f"{len(filled) - len(rows)} showers of Monte Carlo left out: the candidate has none of their labels"
-                )
+                say(f"{len(filled) - len(rows)} showers of Monte Carlo left out: {path} has none of their labels")
             return per_event, rows
     _require_same_mix(reference.particle, candidate.particle, path)
     for name, unit, scale in _LABELS:
