@@ -15,9 +15,10 @@ from calopipe.showers.cells import FloatArray, Geometry, Layer
 from training.models.autoregressive import cells
 from training.models.autoregressive.constants import shapes
 from training.models.autoregressive.frame import Labels
-from training.models.autoregressive.mesh import NOWHERE, Mesh
+from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer, proposals
+from training.models.autoregressive.sampling.lattice import NOWHERE, least_distances
 from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import hit
 from training.models.autoregressive.sampling.shower import drawn_showers
@@ -30,7 +31,7 @@ _GEOMETRY = Geometry.of_layers((_PLANE,) * 3, 0.02)
 _MET = np.stack([np.zeros((3, 2), int), np.full((3, 2), 8)])  # axes from the first cell to the last
 _WIDE = 9 + 8  # of the lattice: from any cell to any other
 _PLACES = _WIDE**2
-_RADIUS = Mesh(_GEOMETRY).lattice_radius(_MET)
+_RADIUS = least_distances(Mesh(_GEOMETRY), _MET)
 
 
 class _Store(dict[str, tf.Tensor]):
@@ -176,7 +177,7 @@ class _All(Proposals):
     """Every cell is looked at."""
 
     def steps(self, layer: tf.Tensor) -> tf.Tensor:
-        return tf.zeros_like(self._keys[:, :1]) + _Store.mesh.steps(tf.range(_PLACES))
+        return tf.zeros_like(self._keys[:, :1]) + self.lattice.steps(tf.range(_PLACES))
 
     def chance(self, layer: tf.Tensor, place: tf.Tensor, shower: tf.Tensor) -> tf.Tensor:
         return tf.ones_like(place, tf.float32)

@@ -20,6 +20,7 @@ from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
+from training.models.autoregressive.sampling.lattice import NOWHERE, Lattice, least_distances
 from training.models.autoregressive.sampling.layer import Cells
 from training.models.autoregressive.sampling.shower import drawn_plan, drawn_showers
 from training.models.randomness import Draws
@@ -284,7 +285,7 @@ def test_every_empty_cell_can_be_drawn(model: Autoregressive, geometry: Geometry
     for layer in range(mesh.layers):
         place = np.flatnonzero(where.exists[layer])
         for shower in range(2):
-            at = mesh.lattice_place(tf.constant(met[shower, layer][None]), tf.zeros(place.shape, tf.int32), place)
+            at = Lattice(mesh).place(tf.constant(met[shower, layer][None]), tf.zeros(place.shape, tf.int32), place)
             assert (model._store["rate"].numpy()[layer, at] > 0).all()
 
 
@@ -318,7 +319,7 @@ def test_a_cell_is_as_far_as_a_square_that_is_hit_as_often() -> None:
     """The lattice has the least distances that cells can have from an axis in its middle cell."""
     mesh = Mesh(Geometry.of_layers([Layer(5.0, 1.0, (9, 7), size_mm=size) for size in _OBLONG], 0.001))
     assert mesh.lattice_shape == (17, 13)  # from the first cell to the last, and back
-    radius = mesh.lattice_radius(np.array([[[4, 3]] * 2])).reshape(2, 17, 13)
+    radius = least_distances(mesh, np.array([[[4, 3]] * 2])).reshape(2, 17, 13)
     there, axis = positions(mesh.geometry), np.array([1.3, -0.4])
     for layer, size in enumerate(_OBLONG):
         middle = np.stack([there.x_mm[layer], there.y_mm[layer]], -1)
@@ -343,9 +344,10 @@ def test_the_lattice_leads_to_the_cells_that_exist_and_back(geometry: Geometry) 
         inside = (first >= 0) & (first < mesh.shape[0]) & (second >= 0) & (second < mesh.shape[1])
         expected = np.where(inside, first * mesh.shape[1] + second, mesh.places)
         expected[~np.append(where.exists[layer], True)[expected]] = mesh.places
-        steps = mesh.steps(tf.range(-1, lattice.shape[1]))[None] + tf.zeros([len(met), 1], tf.int32)
-        found = mesh.proposed(tf.constant(met), steps, tf.constant(layer)).numpy()
+        steps = tf.concat([[NOWHERE], Lattice(mesh).steps(tf.range(lattice.shape[1]))], 0)
+        steps = steps[None] + tf.zeros([len(met), 1], tf.int32)
+        found = Lattice(mesh).cells(tf.constant(met), steps, tf.constant(layer)).numpy()
         np.testing.assert_array_equal(found, np.pad(expected, ((0, 0), (1, 0)), constant_values=mesh.places))
         shower, at = np.nonzero(expected < mesh.places)
-        back = mesh.lattice_place(tf.constant(met), tf.constant(shower), tf.constant(expected[shower, at]))
+        back = Lattice(mesh).place(tf.constant(met), tf.constant(shower), tf.constant(expected[shower, at]))
         np.testing.assert_array_equal(back, at)

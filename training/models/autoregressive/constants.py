@@ -30,8 +30,7 @@ _BESIDE, _WORST = 0.25, 0.55  # see `radius_of`: how far aside an axis may be, i
 def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tuple[int, ...]]:
     """Name and shape of every constant, for showers of `geometry` with these `labels`."""
     mesh = mesh_of(geometry)
-    layers, rows = mesh.layers, mesh.lattice_shape[0]
-    knots, places = cells.radius_knots(mesh.reach), rows * mesh.lattice_shape[1]
+    layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
     all_totals, more = totals.number_of_totals(layers), number_of_terms(labels)
     even, odd = (context.context_numbers(layers, odd=colour, more=more) for colour in (False, True))
     return {
@@ -49,9 +48,7 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
         "spectra": (layers, SCORES),  # logarithms of the energies of hits, at each score
         "layer_cells": (layers,),  # mean number of cells that are hit
         "even_mean": (even,), "even_scale": (even,), "odd_mean": (odd,), "odd_scale": (odd,),
-        "proposal": (layers * rows * mesh.pairs_a_row,),  # in training
-        "far_table": (layers, proposals.entries(places)), "far_total": (layers,),
-        "rate": (layers, places), "core": (layers, mesh.core_most),
+        **proposals.shapes(mesh),
         **({"sin_phi": (2,)} if labels.phi_rad else {}),
     }  # fmt: skip
 
@@ -150,7 +147,9 @@ class Adaptation:
         radius = tf.sqrt(hits.dx**2 + hits.dy**2 + hits.ring**2).numpy().reshape(-1)
         middle = np.average(depth[seen], weights=value[seen])
         away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
-        across = mesh.cells_across(float(middle))
+        across = np.full(2, mesh.reach, np.float32)  # in rings; else the size of the cells at this depth
+        if mesh.folds:
+            across = 1 / mesh.per_unit[np.abs(mesh.depth - float(middle)).argmin()]
         most = totals.BLUR * np.stack([across, across / max(float(away), 1.0)], 1).reshape(-1)
         self._store.set({"blur_most": most})
         return {

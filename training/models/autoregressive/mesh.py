@@ -1,4 +1,4 @@
-"""The cells of a calorimeter as the densities see them: places, neighbours, mirror images and where cells are proposed.
+"""The cells of a calorimeter as the densities see them: places, neighbours and mirror images.
 
 Lengths are in units of `Geometry.cell_mm`, depths in units of `Geometry.layer_pitch_mm`. A cell of a layer is a pair of
 indices (along x and y, or in angle and radius), or one number, its place in the flattened layer.
@@ -21,9 +21,7 @@ MARGIN = 2
 AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in range(-MARGIN, MARGIN + 1)]
 _SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
 _BEFORE = 2  # how many layers before are known to a cell
-_CORE_MOST = 1024  # cells of a layer that are always looked at, at most
 _ROUNDING, _LEAST = 1e-3, 1e-12  # of a cell's side, and of its square
-NOWHERE = 2**30  # steps that lead to no cell
 COLOURS = 2  # as on a chessboard: even cells have the colour of the cell that the axis meets, odd ones the other
 
 
@@ -45,9 +43,9 @@ class Mesh:
     - `index_numbers` inputs say which sector and which ring a cell is of; 0 if cells are rectangular.
 
     An oblong cell is divided into squares, each a `_step` further, with `_weights`. Rings count as squares. Cells are
-    proposed from a lattice of `lattice_shape` places, whose corner is at `start` from the cell that the axis meets; in
-    rings, the lattice is the layer. At most `core_most` of its places are always looked at. A row of the lattice has
-    `pairs_a_row` pairs of neighbours along the second index.
+    looked at by their place in a lattice of `lattice_shape` places, whose corner is at `start` from the cell that the
+    axis meets; in rings, the lattice is the layer. A row of the lattice has `pairs_a_row` pairs of neighbours along the
+    second index.
     """
 
     def __init__(self, geometry: Geometry) -> None:
@@ -82,10 +80,7 @@ class Mesh:
             sizes = np.array([layer.size_mm for layer in geometry.every_layer])
             self.per_unit = (unit / sizes).astype(np.float32)
             self.middle = ((counts - 1) / 2).astype(np.float32)
-        rows, wide = self.lattice_shape
-        self.core_most, self.pairs_a_row = min(rows * wide, _CORE_MOST), (wide + 1) // 2
-        self._stride = m + 2 * wide  # of the first index, in the tables of `_reach`
-        self._reached, self._reached_kind = self._reach()
+        self.pairs_a_row = (self.lattice_shape[1] + 1) // 2
         size = 1 / np.where(self.per_unit > 0, self.per_unit, 1.0)
         self.short_side = size.min(1)
         self.spare = (size / self.short_side[:, None] - 1) / 2
@@ -114,29 +109,6 @@ class Mesh:
         further = tf.range(self._weights.shape[1], dtype=tf.float32)[:, None] * step[..., None, :]
         squared = tf.maximum(tf.reduce_sum(tf.square(nearest[..., None, :] + further), -1), _LEAST)
         return dx, dy, tf.pow(tf.reduce_sum(weights * squared**-1.5, -1), -1 / 3)
-
-    def cells_across(self, depth: float) -> Array:
-        """The size (2,) along x and y of the cells at a `depth`; in rings, the reach of the calorimeter."""
-        if self.geometry.rings:
-            return np.full(2, self.reach, np.float32)
-        return 1 / self.per_unit[np.abs(self.depth - depth).argmin()]
-
-    def lattice_radius(self, met: Array) -> Array:
-        """The least distance, as `seen`, of each place of the lattice, (layers, lattice), from an axis.
-
-        The axis may be anywhere in the cell that it meets; in rings it is the calorimeter's. The distance is infinite
-        where no axis that meets one of the cells `met` (showers, layers, 2), or a cell beside them, has a cell.
-        """
-        if self.geometry.rings:
-            radius = np.sqrt(self.x**2 + self.y**2 + self.ring**2)
-            return np.where(self.exists, radius, np.inf).astype(np.float32)
-        shifts = np.indices(self.lattice_shape).reshape(2, -1).T + self.start
-        away = (np.maximum(np.abs(shifts) - 0.5, 0.0) / self.per_unit[:, None]).astype(np.float32)
-        layer = np.repeat(np.arange(self.layers), len(shifts)).reshape(self.layers, -1)
-        radius = np.asarray(self.seen(away[..., 0], away[..., 1], np.zeros_like(away[..., 0]), layer)[2])
-        lowest, highest = met.min(0)[:, None] - 1, met.max(0)[:, None] + 1
-        there = (highest + shifts >= 0) & (lowest + shifts <= self.most[:, None])
-        return np.where(there.all(-1), radius, np.inf)
 
     def met(self, axis: Tensor, layer: Tensor) -> Tensor:
         """Indices (..., 2) of the cell that an axis at the place `axis` (..., 2) meets in `layer` (...); 0 in rings."""
@@ -185,35 +157,6 @@ class Mesh:
         place = tf.where(within, self.place(first, second), 0)
         return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
 
-    def steps(self, place: Tensor) -> Tensor:
-        """The argument `steps` of `proposed` for places (...) of the lattice, -1 for none."""
-        wide = self.lattice_shape[1]
-        return tf.where(place < 0, NOWHERE, place + place // wide * (self._stride - wide))
-
-    def proposed(self, met: Tensor, steps: Tensor, layer: Tensor) -> Tensor:
-        """The places (N, K) of the cells of `layer` that are `steps` (N, K) from the corner of the lattice about the
-        cells `met` (N, 2); `places` where there is no cell.
-        """
-        n, m = self.shape
-        corner = tf.clip_by_value(met + self.start, *np.array([np.negative(self.lattice_shape), (n, m)], np.int32))
-        first, second = tf.unstack(corner + self.lattice_shape, axis=1)
-        size = self._reached.shape[1]
-        at = tf.minimum((first * self._stride + second)[:, None] + steps, size - 1)
-        if len(self._reached) > 1:
-            at += tf.gather(tf.constant(self._reached_kind), layer) * size
-        return tf.gather(tf.constant(self._reached.reshape(-1)), at)
-
-    def lattice_place(self, met: Tensor, shower: Tensor, place: Tensor) -> Tensor:
-        """Places (R,) in the lattices about the cells `met` (N, 2) of the cells of `shower` (R,) at `place` (R,).
-
-        Places before the lattice become its first place, and places after it its last.
-        """
-        rows, wide = self.lattice_shape
-        first, second = self.indices(np.arange(self.places, dtype=np.int32))
-        x, y = tf.unstack(met + self.start, axis=1)
-        at = tf.gather(tf.constant(first * wide + second), place) - tf.gather(x * wide + y, shower)
-        return tf.clip_by_value(at, 0, rows * wide - 1)
-
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entry of a `table` (layers, places, ...) for each cell."""
         return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), layer * self.places + place)
@@ -224,19 +167,6 @@ class Mesh:
             return tf.gather(tf.constant(table[0]), place)
         flat = tf.constant(table.reshape(-1, table.shape[-1]))
         return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
-
-    def _reach(self) -> tuple[Array, Array]:
-        """Tables (kinds, reached) of the cells that lattices reach, `places` for no cell; and the kind of each layer.
-
-        A table begins one lattice before the first cell, and ends one lattice after the last.
-        """
-        (n, m), (rows, wide) = self.shape, self.lattice_shape
-        first, second = np.arange(-rows, n + rows)[:, None], np.arange(-wide, m + wide)
-        place = np.where((first >= 0) & (first < n) & (second >= 0) & (second < m), first * m + second, self.places)
-        _, first_alike, kind = np.unique([row.tobytes() for row in self.exists], return_index=True, return_inverse=True)
-        exists = np.pad(self.exists[first_alike], ((0, 0), (0, 1)))
-        reached = np.where(exists[:, place.reshape(-1)], place.reshape(-1), self.places)
-        return reached.astype(np.int32), kind.reshape(-1).astype(np.int32)
 
     def _neighbours(self) -> None:
         """Make tables of neighbours. Layers share one if their cells, and those of the two layers before, are alike."""

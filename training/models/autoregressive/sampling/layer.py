@@ -139,7 +139,8 @@ class LayerDrawing:
 
     def _marked(self) -> Tensor:
         """Which cells (N, places + 1) are proposed."""
-        place = self._mesh.proposed(self._met, self._given.proposals.steps(self._layer), self._layer)
+        proposals = self._given.proposals
+        place = proposals.lattice.cells(self._met, proposals.steps(self._layer), self._layer)
         return self._marks(self._begins[:, :1], place)
 
     def _beside(self, cell: Cells, value: Tensor) -> Tensor:
@@ -224,8 +225,8 @@ class LayerDrawing:
 
     def _chance(self, cell: Cells) -> Tensor:
         """The chance (R,) with which each cell was proposed."""
-        at = self._mesh.lattice_place(self._met, cell.shower, cell.place)
-        return self._given.proposals.chance(self._layer, at, cell.shower)
+        proposals = self._given.proposals
+        return proposals.chance(self._layer, proposals.lattice.place(self._met, cell.shower, cell.place), cell.shower)
 
     def _known(self, cell: Cells, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """What is `cells.known` of the cells. They are odd if their `own` layer, as in `images`, is given."""

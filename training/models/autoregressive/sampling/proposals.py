@@ -18,7 +18,8 @@ import tensorflow as tf
 
 from calopipe.errors import InputError
 from training.models.autoregressive import cells
-from training.models.autoregressive.mesh import NOWHERE, Mesh
+from training.models.autoregressive.mesh import Mesh
+from training.models.autoregressive.sampling.lattice import NOWHERE, Lattice, least_distances
 from training.models.base import Array, Tensor
 from training.models.randomness import hashed_uniform
 
@@ -29,12 +30,19 @@ _HEADROOM = 4.0  # how many times its average chance a cell may have that is far
 _ROOM = 1.1  # factor by which a cell of a full core is likelier than the core's last cell: a table rounds rates
 # How busy a layer may be, in steps of a fifth; at least .05, since a layer may hold more than was expected.
 LEVELS = np.geomspace(0.05, 51.2, 41, dtype=np.float32)
+_CORE_MOST = 1024  # cells of a layer that are always looked at, at most
 _ENTRIES = 4096  # of a layer's table, in which a place is as often as it is proposed; more where there are more places
 
 
-def entries(places: int) -> int:
-    """How long the tables are of layers whose lattice has so many `places`."""
-    return max(_ENTRIES, 3 * places)
+def shapes(mesh: Mesh) -> dict[str, tuple[int, ...]]:
+    """Name and shape of each constant that `tables` returns."""
+    rows, wide = mesh.lattice_shape
+    layers, places = mesh.layers, rows * wide
+    return {
+        "proposal": (layers * rows * mesh.pairs_a_row,),  # in training
+        "far_table": (layers, max(_ENTRIES, 3 * places)), "far_total": (layers,),
+        "rate": (layers, places), "core": (layers, min(places, _CORE_MOST)),
+    }  # fmt: skip
 
 
 def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]:
@@ -44,7 +52,7 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     Where there are several `kinds` of particles, all hits may come from one kind. InputError: more cells are likely to
     be hit than the core and the draws can propose, as in a layer of noise, or with a thousand hits.
     """
-    radius, knots = mesh.lattice_radius(met), np.arange(share.shape[1])
+    radius, knots = least_distances(mesh, met), np.arange(share.shape[1])
     (layers, places), exists = radius.shape, np.isfinite(radius)
     at = np.log1p(np.where(exists, radius, 0.0) / cells.FINEST) / cells.STEP
     chance = np.stack([np.interp(each, knots, own) for each, own in zip(at, share, strict=True)])  # (layers, lattice)
@@ -56,13 +64,12 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
 
     bound = np.where(exists, np.clip(_HEADROOM * kinds * chance, 2e-4, 1 - 1e-6), 0.0)
     rate = -np.log1p(-bound)
-    core = np.argsort(-rate, axis=1, kind="stable")[:, : mesh.core_most]
-    core = np.pad(core, ((0, 0), (0, mesh.core_most - core.shape[1])), constant_values=-1)
+    core = np.argsort(-rate, axis=1, kind="stable")[:, :_CORE_MOST]
     # the least rate in the core, where the core has no more room
-    least = np.take_along_axis(rate, core[:, -1:], 1) if places > mesh.core_most else 0.0
+    least = np.take_along_axis(rate, core[:, -1:], 1) if places > _CORE_MOST else 0.0
     far = np.where((rate > _CORE_RATE) & (rate > _ROOM**2 * least), 0.0, rate)
-    number = entries(places)
-    table, total = np.zeros((layers, number)), far.sum(axis=1)
+    table, total = np.zeros(shapes(mesh)["far_table"]), far.sum(axis=1)
+    number = table.shape[1]
     if total[full := int(total.argmax())] > _MOST_FAR * kinds:
         raise InputError(
             f"layer {full}: so many of its cells are hit that sampling cannot look at all of them; preprocess with a "
@@ -87,15 +94,15 @@ class Proposals:
 
     def __init__(self, constants: Any, expected: Tensor, keys: Tensor, taken: int, *, static: bool = False) -> None:
         self._rate, self._keys = constants["rate"], keys
-        mesh = constants.mesh
+        self.lattice = Lattice(constants.mesh)
         total, core = constants["far_total"], tf.cast(constants["core"], tf.int32)
         self._busy = self._how_busy(constants, expected)
-        self._far = self._drawn(mesh.steps(tf.cast(constants["far_table"], tf.int32)), total, taken // _DRAWS + 1)
-        rates = tf.gather(self._rate, tf.maximum(core, 0), batch_dims=1)
+        table = self.lattice.steps(tf.cast(constants["far_table"], tf.int32))
+        self._far = self._drawn(table, total, taken // _DRAWS + 1)
+        self._core, self._core_rate = self.lattice.steps(core), tf.gather(self._rate, core, batch_dims=1)
         # if all places of the core are filled, it has no room for other cells that are as likely as its last
         filled = self._rate.shape[1] > core.shape[1]
-        self._least = _ROOM * rates[:, -1] if filled else tf.zeros_like(total)
-        self._core, self._core_rate = mesh.steps(core), tf.where(core >= 0, rates, 0.0)
+        self._least = _ROOM * self._core_rate[:, -1] if filled else tf.zeros_like(total)
         self._core_most = None if static else self._of_the_busiest()
 
     @staticmethod
@@ -114,7 +121,7 @@ class Proposals:
         return tf.reduce_max(tf.where(within, tf.range(1, self._core.shape[1] + 1), 0), 1)
 
     def steps(self, layer: Tensor) -> Tensor:
-        """The places (N, ...) of the lattice about the axis that are proposed in `layer`, as `Mesh.steps`."""
+        """The places (N, ...) of the lattice about the axis that are proposed in `layer`, as `Lattice.steps`."""
         most = None if self._core_most is None else tf.gather(self._core_most, layer)
         core, rate = (tf.gather(table, layer)[:most] for table in (self._core, self._core_rate))
         core = tf.where(self._in_core(rate, tf.gather(self._busy, layer, axis=1)[:, None], layer), core, NOWHERE)
