@@ -20,7 +20,6 @@ from training.models.autoregressive.densities import (
     REACH,
     CellDensity,
     Mixture,
-    draw_mixture,
     log_count,
     log_mixture,
     log_share,
@@ -28,7 +27,7 @@ from training.models.autoregressive.densities import (
     share_logit,
     share_of,
 )
-from training.models.autoregressive.sampling.shared_energy import drawn_count, drawn_share
+from training.models.autoregressive.sampling.shared_energy import draw_mixture, drawn_count, drawn_share
 
 _ROWS = 40_000
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)

@@ -21,7 +21,7 @@ from training.models.autoregressive.mesh import AROUND, Mesh, mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import proposals
 from training.models.autoregressive.sampling.lattice import NOWHERE, Lattice, least_distances
-from training.models.autoregressive.sampling.layer import Cells
+from training.models.autoregressive.sampling.layer import _SIDES, Cells
 from training.models.autoregressive.sampling.shower import drawn_plan, drawn_showers
 from training.models.randomness import Draws
 
@@ -75,7 +75,7 @@ def test_cells_that_share_a_side_touch(geometry: Geometry) -> None:
     """The neighbours of the table are those whose areas touch, found by points just beyond the middle of each side."""
     mesh, where = mesh_of(geometry), positions(geometry)
     for layer, described in enumerate(geometry.layers):
-        sides = mesh.neighbours(mesh.beside, tf.fill([mesh.places], layer), tf.range(mesh.places)).numpy()
+        sides = mesh.neighbours(mesh.around[..., _SIDES], tf.fill([mesh.places], layer), tf.range(mesh.places)).numpy()
         for place in np.flatnonzero(where.exists[layer]):
             expected = set(_touching(described, *divmod(int(place), mesh.shape[1]), mesh.shape[1]))
             found = {int(each) for each in sides[place]} - {mesh.places, int(place)}

@@ -11,8 +11,8 @@ from scipy.integrate import cumulative_trapezoid
 from scipy.stats import norm
 
 from training.models.autoregressive.copula import spectra
-from training.models.autoregressive.densities import SCORE_REACH, SCORE_STEP, log_energies, log_shared, scores
-from training.models.autoregressive.sampling.shared_energy import deposits
+from training.models.autoregressive.densities import SCORE_REACH, SCORE_STEP, log_shared, scores
+from training.models.autoregressive.sampling.shared_energy import deposits, log_energies
 
 _EDGES = (0.5, 2.0)  # no deposit is less than the first, and none between the second and its double
 

@@ -10,7 +10,8 @@ from likelihoods import uneven
 from scipy.special import logsumexp
 from scipy.stats import norm
 
-from training.models.autoregressive.densities import draw_mixture, mixture_of
+from training.models.autoregressive.densities import mixture_of
+from training.models.autoregressive.sampling.shared_energy import draw_mixture
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead, shape
 from training.models.precision import arithmetic

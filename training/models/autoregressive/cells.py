@@ -233,9 +233,9 @@ def some_empty(view: Batch, parity: int, number: Any, draws: Draws, constants: C
     x = met[:, 0] + pair // pairs_a_row + mesh.start[0]
     y = met[:, 1] + 2 * (pair % pairs_a_row) + mesh.start[1]
     y = tf.where(colour(x, y, met) == parity, y, y + 1)
-    inside = mesh.inside(x, y, layer)
+    inside = (x >= 0) & (x < n) & (y >= 0) & (y < m)
     x, y = tf.clip_by_value(x, 0, n - 1), tf.clip_by_value(y, 0, m - 1)
     place = tf.stack([shower, x, y, layer], 1)
-    empty = inside & (tf.gather(view["planes"], _own(place, mesh)) == 0)
+    empty = inside & mesh.of(mesh.exists, layer, mesh.place(x, y)) & (tf.gather(view["planes"], _own(place, mesh)) == 0)
     weight = tf.cast(showers, tf.float32) / (tf.cast(number, tf.float32) * share)
     return place, tf.where(empty, weight, 0.0)

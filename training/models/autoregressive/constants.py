@@ -20,6 +20,8 @@ from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.sampling import proposals
 from training.models.base import Array, Tensor
 
+# Added to what a layer takes of a budget before the logarithm, which the regressions predict.
+_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
 SCOUTS = 1000  # showers that the scales are taken from
 _SELDOM = 1e-7
 _LABELS = ("energy_gev", "theta_rad")
@@ -258,7 +260,7 @@ def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
     for number, name in enumerate(totals.BUDGETS):
         amount = layer_sums[..., SUMS.index(name)]
         unit = np.ones_like(energy) if name in totals.COUNTED else np.maximum(energy, 1e-3)
-        logs = np.log(amount / unit + context.EXPECTED_FLOOR[name])
+        logs = np.log(amount / unit + _FLOOR[name])
         for layer in range(layers):
             coefficients[number, layer] = least_squares(terms[:, layer], logs[:, layer])
             predicted = np.exp(terms[:, layer] @ coefficients[number, layer]) * unit[:, layer]

@@ -49,8 +49,6 @@ _NEAR = tuple(f"near_{name}" for name in MOMENTS)
 _COUNTED_BY = [0, 0, 1, 2]  # for x, y, near x and near y, which of `Plan.weights` counts
 _SPENT_OF, _MOMENTS = ([SUMS.index(name) for name in names] for names in (BUDGETS, MOMENTS + _NEAR))
 LAYER_TERMS = 8
-# Added to what a layer takes of a budget before the logarithm, which the regressions predict.
-EXPECTED_FLOOR = {"cells": 0.5, "hits": 0.5, "beyond_half": 0.01, "beyond_most": 3e-3, "xx": 0.03, "yy": 0.03}
 
 
 class Plan(NamedTuple):

@@ -48,13 +48,6 @@ def log_mixture(values: Tensor, weights: Tensor, means: Tensor, widths: Tensor) 
     return tf.reduce_logsumexp(weights - widths - 0.5 * pull * pull, -1) - _HALF_LOG_2PI
 
 
-def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
-    """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
-    passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
-    chosen = tf.reduce_sum(tf.cast(passed, tf.int32), 1, keepdims=True) == tf.range(weights.shape[1])
-    return tf.reduce_sum(tf.where(chosen, means + tf.exp(widths) * noise[:, None], 0.0), 1)
-
-
 class NumberDensity(keras.Model):
     """The density of a number, a mixture of distributions, and the chances of `cases`; some cases have no number."""
 
@@ -153,17 +146,6 @@ def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
     No score is below -2 SCORE_REACH.
     """
     return tf.maximum(normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH)
-
-
-def log_energies(place: Tensor, spectrum: Tensor, rises: Tensor) -> tuple[Tensor, Tensor]:
-    """The log energies (R,) at each `place` (R,) of a layer's `spectrum` (SCORES,), and their rise (R,) per place.
-
-    A place is a score, counted from -SCORE_REACH in units of SCORE_STEP. `rises` (SCORES - 1,) are the differences of
-    the spectrum from each place to the next. The logarithms are linear between places, and beyond the spectrum's ends.
-    """
-    at = tf.cast(tf.where(place > 0, tf.minimum(place, SCORES - 2.0), 0.0), tf.int32)  # 0 for NaN too
-    rise = tf.gather(rises, at)
-    return tf.gather(spectrum, at) + (place - tf.cast(at, tf.float32)) * rise, rise
 
 
 def share_logit(even: Tensor, energy: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ MARGIN = 2
 # The cells around a cell, as steps of the two indices. A cell knows those in the two layers before; an odd cell also
 # knows the even ones in its own layer.
 AROUND = [(first, second) for first in range(-MARGIN, MARGIN + 1) for second in range(-MARGIN, MARGIN + 1)]
-_SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]
 _BEFORE = 2  # how many layers before are known to a cell
 _ROUNDING, _LEAST = 1e-3, 1e-12  # of a cell's side, and of its square
 COLOURS = 2  # as on a chessboard: even cells have the colour of the cell that the axis meets, odd ones the other
@@ -31,11 +30,10 @@ class Mesh:
     - (layers, places): `x`, `y`; `ring`, the mean radius of cells that go round the axis; `log_area`, of the area over
       its mean; `where`, these four; `exists`.
     - (kinds, places, ...), `places` for no cell: `around` (75), the cells around a cell in its own layer and the two
-      before; `beside` (4), those that share a side with it; `told`, two tables, the cells that even ones know and
-      those that odd ones know.
-    - `mirror` (2, layers, places): a cell's image under a reflection in x, and in y. `turned` (4 * layers, places): its
-      image under no reflection, in y, in x, and in both. `folds`: whether showers are reflected in x. In rings they are
-      not: a beam .01 cells beside the axis hits one sector of the first layers, and not its image.
+      before; `told`, two tables, the cells that even ones know and those that odd ones know.
+    - `mirror` (2, layers, places): a cell's image under a reflection in x, and in y. `folds`: whether showers are
+      reflected in x. In rings they are not: a beam .01 cells beside the axis hits one sector of the first layers, and
+      not its image.
     - (layers, 2): an axis meets the cell whose indices are place * `per_unit` + `middle`, rounded; `most`, the highest
       indices; `spare`, half the excess of a side over `short_side`, in units of `short_side`; `precision`, 1 over the
       square of a side, 1 in rings; `of_parity`, the numbers of cells whose indices have an even and an odd sum.
@@ -67,9 +65,6 @@ class Mesh:
         self._neighbours()
         self.folds = not geometry.rings
         self.mirror = np.stack([_mirrored(geometry, axis) for axis in (0, 1)])
-        along_x, along_y = self.mirror
-        itself = np.broadcast_to(np.arange(n * m, dtype=np.int32), along_x.shape)
-        self.turned = np.concatenate([itself, along_y, along_x, np.take_along_axis(along_y, along_x, 1)])
         counts = np.array([layer.cells for layer in geometry.every_layer])
         self.most = (counts - 1).astype(np.int32)
         if geometry.rings:
@@ -148,15 +143,6 @@ class Mesh:
             return []
         return [tf.one_hot(index, number) for index, number in zip(self.indices(place), self.shape, strict=True)]
 
-    def inside(self, first: Tensor, second: Tensor, layer: Tensor) -> Tensor:
-        """Whether a layer has cells with these indices."""
-        n, m = self.shape
-        within = (first >= 0) & (first < n) & (second >= 0) & (second < m)
-        if self.exists.all():
-            return within
-        place = tf.where(within, self.place(first, second), 0)
-        return within & tf.gather(tf.constant(self.exists.reshape(-1)), layer * self.places + place)
-
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entry of a `table` (layers, places, ...) for each cell."""
         return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), layer * self.places + place)
@@ -185,7 +171,7 @@ class Mesh:
                 other_colour.append(np.where(known == 1 - self.parity[:, None], neighbours[0], self.places))
             self.kind[layer] = kinds[key]
         self.around = np.stack(around)
-        self.beside, earlier = self.around[..., _SIDES], self.around[..., len(AROUND) :]
+        earlier = self.around[..., len(AROUND) :]
         self.told = earlier, np.concatenate([earlier, np.stack(other_colour)], -1)
 
     def _around(self, layer: int, other: int) -> Array:

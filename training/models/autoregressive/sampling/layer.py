@@ -16,23 +16,25 @@ import tensorflow as tf
 
 from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
-from training.models.autoregressive.densities import REACH, Mixture, draw_mixture, share_of
-from training.models.autoregressive.mesh import COLOURS
+from training.models.autoregressive.densities import REACH, Mixture, share_of
+from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh
 from training.models.autoregressive.sampling.proposals import Proposals
 from training.models.autoregressive.sampling.shared_energy import (
     deposits,
+    draw_mixture,
     drawn_count,
     drawn_share,
     energies,
     hit,
     scaled,
 )
-from training.models.base import Tensor
+from training.models.base import Array, Tensor
 from training.models.randomness import box_muller, hashed_uniform
 
 # Counters of a shower's random numbers. There is one for each cell; from `_OF_CELL` times the cells on, `_OF_CELL` for
 # each, of which `_OF_HIT` are taken; then `_OF_LAYER` for each layer.
 _OF_CELL, _OF_HIT, _OF_LAYER = 4, 3, 12
+_SIDES = [AROUND.index(step) for step in ((-1, 0), (1, 0), (0, -1), (0, 1))]  # of a cell
 _MOST_OF_PROMISE = math.exp(5 * frame.PROMISE_BLUR)  # a hit alone holds at most so many times what was promised
 
 
@@ -41,15 +43,15 @@ class Given:
     12) of each layer as a whole: four each for its share, for its even hits and for its odd hits.
 
     `shower` (N,) numbers the showers. `met` (N, layers, 2) are indices of the cells that the axes meet, `middle` (N,
-    layers) the places of the cells of the layers nearest to these. `turned` (N,) says how showers are to be reflected
-    (`Mesh.turned`). `priors` are the tables `cells.prior_tables`.
+    layers) the places of the cells of the layers nearest to these. `turned` (N,) says how showers are to be reflected:
+    which of the `images` (4 * layers, places). `priors` are the tables `cells.prior_tables`.
     """
 
     def __init__(self, networks: Mapping[str, Any], capacity: int, planned: Plan, keys: Tensor, turned: Tensor) -> None:
         self.networks, self.capacity, self.planned = networks, capacity, planned
-        self.keys, self.turned = keys, turned
         store = networks["constants"]
         mesh = store.mesh
+        self.keys, self.turned, self.images = keys, turned, _images(mesh)
         of_cells, of_layers = 2 * _OF_CELL * mesh.layers * mesh.places, _OF_LAYER * mesh.layers
         numbers = hashed_uniform(keys, of_cells + tf.range(of_layers))
         self.numbers = tf.reshape(numbers, [-1, mesh.layers, _OF_LAYER])
@@ -58,6 +60,13 @@ class Given:
         self.proposals = Proposals(store, planned.cells, keys, of_cells + of_layers, static=capacity > 0)
         self.middle = mesh.clipped(self.met, range(mesh.layers))
         self.shower = tf.range(keys.shape[0] or tf.shape(keys)[0])
+
+
+def _images(mesh: Mesh) -> Array:
+    """Each cell's image under no reflection, in y, in x, and in both, (4 * layers, places)."""
+    along_x, along_y = mesh.mirror
+    itself = np.broadcast_to(np.arange(mesh.places, dtype=np.int32), along_x.shape)
+    return np.concatenate([itself, along_y, along_x, np.take_along_axis(along_y, along_x, 1)])
 
 
 class Cells(NamedTuple):
@@ -145,7 +154,7 @@ class LayerDrawing:
 
     def _beside(self, cell: Cells, value: Tensor) -> Tensor:
         """The cells (N, places + 1) that share a side with one of the cells whose `value` (R,) is not zero."""
-        sides = self._mesh.neighbours(self._mesh.beside, self._layer, cell.place)
+        sides = self._mesh.neighbours(self._mesh.around[..., _SIDES], self._layer, cell.place)
         return self._marks(cell.shower[:, None] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
 
     def _marks(self, begin: Tensor, place: Tensor) -> Tensor:
@@ -262,6 +271,7 @@ class LayerDrawing:
         sums = tf.concat([self._sums[:, :1] + own, own, self._sums[:, 1:2]], 1)
         if self._given.capacity:
             value = tf.where(tf.gather(fits, cell.shower), value, np.nan)
-        place = mesh.of(mesh.turned, tf.gather(self._given.turned, cell.shower) * mesh.layers + self._layer, cell.place)
+        turned = tf.gather(self._given.turned, cell.shower) * mesh.layers + self._layer
+        place = mesh.of(self._given.images, turned, cell.place)
         reflected = tf.math.unsorted_segment_sum(value, cell.shower * mesh.places + place, self._showers * mesh.places)
         return self._image(cell, cells.scaled(value, self._store)), sums, reflected

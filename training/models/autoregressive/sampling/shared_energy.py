@@ -19,9 +19,7 @@ from training.models.autoregressive.densities import (
     SCORE_STEP,
     SCORES,
     Mixture,
-    draw_mixture,
     expected_logit,
-    log_energies,
 )
 from training.models.base import Tensor
 from training.models.randomness import box_muller
@@ -34,6 +32,13 @@ _HALF_STEP, _BELOW_ONE = 2.0**-25, 1 - 2.0**-24
 _SHIFT_STEPS, _MOST_STEP, _MOST_APART = 3, 1.5 / SCORE_STEP, 3.0 / SCORE_STEP
 # Scores about their mean, and logarithms, are cut here: exponentials and their sums are not 0 or infinite in float32.
 _FAR = 60.0
+
+
+def draw_mixture(weights: Tensor, means: Tensor, widths: Tensor, choice: Tensor, noise: Tensor) -> Tensor:
+    """One number (R,) of each mixture (R, components), by `choice` (R,) uniform and `noise` (R,) normal."""
+    passed = tf.cumsum(tf.exp(weights), axis=1)[:, :-1] < choice[:, None]
+    chosen = tf.reduce_sum(tf.cast(passed, tf.int32), 1, keepdims=True) == tf.range(weights.shape[1])
+    return tf.reduce_sum(tf.where(chosen, means + tf.exp(widths) * noise[:, None], 0.0), 1)
 
 
 def drawn_share(cases: Tensor, mixture: Mixture, numbers: Tensor) -> Tensor:
@@ -120,6 +125,17 @@ def deposits(score: Tensor, is_hit: Tensor, shower: Tensor, energy: Tensor, spec
         step = tf.clip_by_value(step, -_MOST_STEP, _MOST_STEP)
     log_value += rise * tf.gather(tf.clip_by_value(step, -1.0, 1.0), shower)
     return counts * tf.exp(tf.clip_by_value(log_value, -_FAR, _FAR))
+
+
+def log_energies(place: Tensor, spectrum: Tensor, rises: Tensor) -> tuple[Tensor, Tensor]:
+    """The log energies (R,) at each `place` (R,) of a layer's `spectrum` (SCORES,), and their rise (R,) per place.
+
+    A place is a score, counted from -SCORE_REACH in units of SCORE_STEP. `rises` (SCORES - 1,) are the differences of
+    the spectrum from each place to the next. The logarithms are linear between places, and beyond the spectrum's ends.
+    """
+    at = tf.cast(tf.where(place > 0, tf.minimum(place, SCORES - 2.0), 0.0), tf.int32)  # 0 for NaN too
+    rise = tf.gather(rises, at)
+    return tf.gather(spectrum, at) + (place - tf.cast(at, tf.float32)) * rise, rise
 
 
 def energies(score: Tensor, spectrum: Tensor) -> Tensor:

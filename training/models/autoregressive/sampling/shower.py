@@ -14,10 +14,11 @@ import tensorflow as tf
 
 from training.models.autoregressive import totals
 from training.models.autoregressive.context import Plan, plan
-from training.models.autoregressive.densities import SCORE_REACH, SCORES, NumberDensity, draw_mixture, mixture_of
+from training.models.autoregressive.densities import SCORE_REACH, SCORES, NumberDensity, mixture_of
 from training.models.autoregressive.frame import SUMS, Constants, Labels, label_inputs
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
 from training.models.autoregressive.sampling.proposals import LEVELS
+from training.models.autoregressive.sampling.shared_energy import draw_mixture
 from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead
 from training.models.base import Array, Tensor
 from training.models.randomness import box_muller
