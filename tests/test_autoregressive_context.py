@@ -87,7 +87,7 @@ def test_the_plan_is_the_shower_that_its_totals_are_of(model: Autoregressive) ->
     for layer in range(LAYERS):
         np.testing.assert_allclose(planned.before[:, layer], energy[:, :layer].sum(1), rtol=1e-3)
     np.testing.assert_allclose(planned.energy, energy, rtol=1e-3)
-    np.testing.assert_allclose(planned.axis, np.stack([axis.x, axis.y], -1), atol=1e-4)
+    np.testing.assert_allclose(planned.axis, axis.place, atol=1e-4)
     for number, name in enumerate(totals.BUDGETS):
         budget = np.repeat(whole[..., SUMS.index(name)].sum(1)[:, None], LAYERS, 1)
         np.testing.assert_allclose(planned.budgets[..., number], budget, rtol=1e-3)

@@ -46,8 +46,8 @@ def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg
     sign = 1 if at_x >= 0 else -1  # to x >= 0
     # the nearer cells of a layer count more
     np.testing.assert_allclose(axis.offset[0], [sign * at_x, sign * slope_x, at_y, off], atol=0.07)
-    np.testing.assert_allclose(axis.x[0], sign * (at_x + slope_x * _DEPTH), atol=0.15)
-    np.testing.assert_allclose(axis.y[0], y, atol=0.15)
+    np.testing.assert_allclose(axis.place[0, :, 0], sign * (at_x + slope_x * _DEPTH), atol=0.15)
+    np.testing.assert_allclose(axis.place[0, :, 1], y, atol=0.15)
 
 
 def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
@@ -79,7 +79,7 @@ def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
     sums = tf.reduce_sum(frame.layer_sums(hits, constants), [1, 2]).numpy()
     near, all_energy = (np.abs(sums[:, SUMS.index(name)] / sums[:, 0]) for name in ("near_x", "x"))
     assert np.median(near) < 0.1 * np.median(all_energy)
-    away = np.stack([hits.dx, hits.dy], -1) * geometry.cell_mm  # in mm, and in cells of the layer
+    away = hits.away.numpy()[..., :2] * geometry.cell_mm  # in mm, and in cells of the layer
     in_cells = away / np.array([layer.size_mm for layer in strips * 3])[hits.layer.numpy()]
     counted = hits.value.numpy() / (1 + np.square(in_cells).sum(-1))
     for k, name in enumerate(("near_x", "near_y")):
@@ -134,12 +134,14 @@ def _by_hand(hits: Hits, axis: Axis) -> Any:
     """SUMS (N, layers, 2, 16), hit after hit, in float64. Even cells have the colour of the cell on the axis."""
     found = np.zeros((*hits.value.shape[:1], LAYERS, 2, len(SUMS)))
     for place in np.ndindex(*hits.value.shape):
-        value, dx, dy = (float(each[place]) for each in (hits.value.numpy(), hits.dx.numpy(), hits.dy.numpy()))
+        value, dx, dy = (
+            float(each[place]) for each in (hits.value.numpy(), *np.moveaxis(hits.away.numpy()[..., :2], -1, 0))
+        )
         layer, x, y = (int(each[place]) for each in (hits.layer.numpy(), hits.x.numpy(), hits.y.numpy()))
         if value == 0:
             continue
         depth, near = layer - 1.8, value / (1 + dx**2 + dy**2)
-        met = [8 + round(float(each[place[0], layer])) for each in (axis.x.numpy(), axis.y.numpy())]
+        met = [8 + round(float(each[place[0], layer])) for each in np.moveaxis(axis.place.numpy(), -1, 0)]
         found[place[0], layer, (x - met[0] + y - met[1]) % 2] += [
             value, 1, value * 0.02 > 3e-4, value**2, value * (math.hypot(dx, dy) > 0.9),
             value * (math.hypot(dx, dy) > 2.6), value * dx, value * dy, value * dx**2, value * dy**2,
@@ -149,7 +151,7 @@ def _by_hand(hits: Hits, axis: Axis) -> Any:
 
 
 def _terms(hits: Hits) -> Any:
-    return frame.terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, CONSTANTS).numpy()
+    return frame.terms(hits.value, hits.away, hits.layer, CONSTANTS).numpy()
 
 
 def test_the_sums_of_each_layer_and_colour() -> None:

@@ -47,7 +47,7 @@ def test_the_axis_follows_the_particle() -> None:
     made = make_labelled_showers(events=100)
     _, axis = reflected(made.cells, made.theta_rad, made.more[PHI])
     assert np.abs(axis.offset.numpy()[:, 1::2]).max() < 0.1
-    assert (axis.x.numpy()[:, -1] > 0)[np.abs(made.more[PHI]) > 0.1].all()
+    assert (axis.place.numpy()[:, -1, 0] > 0)[np.abs(made.more[PHI]) > 0.1].all()
     _, other = reflected(made.cells, made.theta_rad, np.zeros(100, np.float32))
     tilt = np.tan(np.abs(made.more[PHI])) * 20.0 / 15.3
     np.testing.assert_allclose(np.abs(other.offset.numpy()[:, 1]), tilt, atol=0.1)

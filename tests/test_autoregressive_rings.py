@@ -75,7 +75,7 @@ def test_cells_that_share_a_side_touch(geometry: Geometry) -> None:
     """The neighbours of the table are those whose areas touch, found by points just beyond the middle of each side."""
     mesh, where = mesh_of(geometry), positions(geometry)
     for layer, described in enumerate(geometry.layers):
-        sides = mesh.neighbours(mesh.around[..., _SIDES], tf.fill([mesh.places], layer), tf.range(mesh.places)).numpy()
+        sides = mesh.of_kind(mesh.around[..., _SIDES], tf.fill([mesh.places], layer), tf.range(mesh.places)).numpy()
         for place in np.flatnonzero(where.exists[layer]):
             expected = set(_touching(described, *divmod(int(place), mesh.shape[1]), mesh.shape[1]))
             found = {int(each) for each in sides[place]} - {mesh.places, int(place)}

@@ -32,8 +32,8 @@ def model() -> Autoregressive:
 
 def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
     batch = as_batch(cells, np.full_like(theta, 100), theta)
-    found = totals.described(batch, labels_of(batch), tf.zeros, CONSTANTS)
-    return tf.reduce_sum(found.sums, 2), found.axis
+    _, axis, sums, *_ = totals.described(batch, labels_of(batch), tf.zeros, CONSTANTS)
+    return tf.reduce_sum(sums, 2), axis
 
 
 def _totals(sums: Any, axis: Axis, energy: Any) -> tuple[tf.Tensor, tf.Tensor]:
@@ -266,8 +266,9 @@ def test_phases_are_where_in_their_cells_the_axes_meet_the_layers() -> None:
             for group in range(groups):
                 expected[shower, :, group] += share * np.multiply(waves, max(1 - abs(at - group), 0))
         for shift in (0, 1):
-            given = (tf.constant(each, tf.float32) for each in (energy, x + shift, y - 2 * shift))
-            found = totals.phases(next(given), Axis(*given, tf.zeros([])), mesh_of(geometry))
+            place = tf.constant(np.stack([x + shift, y - 2 * shift], -1), tf.float32)
+            axis = Axis(place, tf.zeros([]))
+            found = totals.phases(tf.constant(energy, tf.float32), axis, mesh_of(geometry))
             assert found.shape == (4, totals.number_of_phases(layers))
             np.testing.assert_allclose(found, expected.reshape(4, -1), atol=1e-5)
 
@@ -277,7 +278,7 @@ def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> 
     store = model.networks["constants"]
     cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
     batch = as_batch(cells, energy, theta)
-    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), tf.zeros, store).sums, 2)
+    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), tf.zeros, store)[2], 2)
     terms = labels_of(batch).reflected(store.mesh).terms(store)
     found = context.expected_layers(frame.column(sums, "energy"), terms, store).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)

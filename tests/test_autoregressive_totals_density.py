@@ -13,7 +13,7 @@ from scipy.stats import norm
 from training.models.autoregressive.densities import mixture_of
 from training.models.autoregressive.sampling.shared_energy import draw_mixture
 from training.models.autoregressive.sampling.shower import drawn_presence, drawn_totals
-from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead, shape
+from training.models.autoregressive.totals_density import TotalsDensity, ahead, shape
 from training.models.precision import arithmetic
 
 _GRID = np.linspace(-14, 14, 5601).astype(np.float32)
@@ -61,7 +61,7 @@ def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
 def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
     steps, share = tf.range(density.layers_seen - 1), _shares(values, there)
-    of_layers = density.of_layers(values, Layers(there, share, ahead(there)), labels, steps)
+    of_layers = density.of_layers(values, there, share, ahead(there), labels, chosen=steps)
     others = density.of_others(
         values, density.told(values, share, labels), tf.range(density.layers_seen - 1, density.totals)
     )

@@ -1,8 +1,7 @@
 """The inputs of a cell's density from its place and its neighbours; and which cells a training step looks at.
 
-A shower has a thousand hits and sixty thousand empty cells. Nearly all empty cells are far from its axis and certain to
-be empty. A step looks at some of the cells, with weights that keep the likelihood right. It takes all hits of some
-layers, which are drawn evenly. An empty cell is drawn more often the more likely a hit is at its place.
+A shower has a thousand hits and sixty thousand empty cells. A step looks at some of them, with weights that keep the
+likelihood right: at all hits of some layers, which are drawn evenly, and at empty cells, more where hits are likely.
 """
 
 from __future__ import annotations
@@ -32,13 +31,18 @@ _SURE, _NONE = 3e-3, 1e-3  # added to both sides of a ratio: this part of the en
 
 # Priors are interpolated between radii, in cells, in equal steps of log(1 + r / 0.5). The steps are fine near the axis,
 # where coarse steps would appear in the showers as rings.
-FINEST = 0.5
-STEP = 0.15
+_FINEST = 0.5
+_STEP = 0.15
+
+
+def knot(radius: Any) -> Any:
+    """The place of a `radius`, in cells, among these radii."""
+    return np.log1p(radius / _FINEST) / _STEP
 
 
 def radius_knots(reach: float) -> int:
     """How many radii cover `reach` cells."""
-    return int(np.ceil(np.log1p(reach / FINEST) / STEP)) + 2
+    return int(np.ceil(knot(reach))) + 2
 
 
 def prior_tables(constants: Constants) -> Tensor:
@@ -48,12 +52,9 @@ def prior_tables(constants: Constants) -> Tensor:
 
 
 def priors(tables: Tensor, layer: Tensor, radius: Tensor) -> tuple[Tensor, Tensor]:
-    """The usual log odds to be hit, and a usual deposit's score, (R,) each, at `layer` (R,) or () and `radius` (R,).
-
-    Both are linear between the knots.
-    """
+    """The usual log odds to be hit, and a usual deposit's score, (R,) each, at `layer` (R,) or () and `radius` (R,)."""
     layers, knots, columns = tables.shape
-    place = tf.minimum(tf.math.log(1.0 + radius / FINEST) / STEP, knots - 1.001)
+    place = tf.minimum(tf.math.log(1.0 + radius / _FINEST) / _STEP, knots - 1.001)  # as `knot`, in the graph
     left = tf.floor(place)
     found = tf.gather(tf.reshape(tables, [layers * knots, columns]), layer * knots + tf.cast(left, tf.int32))
     odds, score, odds_step, score_step = tf.unstack(found, axis=1)
@@ -112,7 +113,7 @@ def known(
     told, widths = [], [number * first.shape[1] for _, first in images]
     tables = np.split(mesh.told[odd], np.cumsum(widths)[:-1], -1)
     for (image, first), table in zip(images, tables, strict=True):
-        around = tf.reshape(mesh.neighbours(table, layer, place), [-1, first.shape[1], number])
+        around = tf.reshape(mesh.of_kind(table, layer, place), [-1, first.shape[1], number])
         around = tf.reshape(around + first[:, :, None], [-1])
         told.append(tf.reshape(_gathered(image, around), [-1, table.shape[-1]]))
     # Of each of the two layers before, the share of its energy in its cell at the same place. Shares show at any energy
@@ -127,12 +128,8 @@ def known(
 
 
 def _gathered(image: Tensor, at: Tensor) -> Tensor:
-    """The numbers (R,) of `image` (cells,) at the places `at` (R,).
-
-    A training step reads a million numbers here. XLA, which compiles static shapes, takes a fifth of TensorFlow's time
-    on a core.
-    """
-    if at.shape.is_fully_defined():
+    """The numbers (R,) of `image` (cells,) at the places `at` (R,)."""
+    if at.shape.is_fully_defined():  # in training, a million numbers: XLA takes a fifth of TensorFlow's time on a core
         return tf.function(tf.gather, jit_compile=True, autograph=False)(image, at)
     return tf.gather(image, at)
 
@@ -151,10 +148,7 @@ def planes(hits: Hits, constants: Constants) -> Tensor:
 
 
 def known_in(view: Batch, place: Tensor, constants: Constants, *, odd: bool) -> tuple[Tensor, Tensor]:
-    """What is `known` of the cells `place` (R, 4), shower, x, y and layer, in a training step.
-
-    `view` holds the `planes`, the `sums` (N, layers, 2, 16), and where the `axis` (N, layers, 2) meets the layers.
-    """
+    """What is `known` of the cells `place` (R, 4), shower, x, y and layer, in a training step."""
     mesh = constants.mesh
     shower, x, y, layer = tf.unstack(place, axis=1)
     # for the second layer, the first one stands for both layers before: then a core looks as it does to later layers
@@ -185,11 +179,8 @@ def _own(place: Tensor, mesh: Mesh) -> Tensor:
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
     """At most `number` hits of the colour `parity`: all hits of some layers of some showers, which are chosen evenly.
 
-    Layers are taken while their hits fit. So a layer with more hits than the mean is chosen a little more seldom, by
-    its excess of hits divided by `number`: by 1 %, if it has 80 more and `number` is 8,000.
-
-    `view` holds `place` (N, K, 3), `colour` and `value` (N, K), and the `sums`. Returns places (number, 4), energies
-    (number,), and how many hits each row represents, 0 for unused rows at the end.
+    Layers are taken while their hits fit: one with more than the mean a little more seldom, by the excess / `number`.
+    Returns places (number, 4), energies (number,), and how many hits each row represents, 0 for unused rows at the end.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])
     of_colour = (value > 0) & (tf.reshape(view["colour"], [-1]) == parity)

@@ -93,25 +93,22 @@ class Adaptation:
             self._describe({name: tf.constant(array) for name, array in batch.items()}, tf.constant(number))
             for number, batch in enumerate(kept)
         ]
-        sums, promised, values, present, axis_x, axis_y = (
-            np.concatenate([part[k].numpy() for part in parts]) for k in range(6)
-        )
+        sums, promised, values, present, axis = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
         given = {name: np.concatenate([batch[name] for batch in kept]) for name in _LABELS + self._with.names}
         labels = Labels.of(given, self._with).reflected(self._mesh)
         terms = labels.terms(self._store).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
         blurred = self._blurred(values, terms)
-        energy_of_layers = tf.constant(promised.sum(2))
-        axis = frame.Axis(axis_x, axis_y, tf.zeros([]))
-        budget_terms = totals.budget_terms(tf.constant(values), energy_of_layers, axis, self._mesh).numpy()
+        energy, axes = tf.constant(promised.sum(2)), frame.Axis(axis, tf.zeros([]))
+        budget_terms = totals.budget_terms(tf.constant(values), energy, axes, self._mesh).numpy()
         self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # never 0 or 1
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, promised.sum(2), terms)})
         self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
-        hits = [tuple(tensor.numpy() for tensor in part[6:]) for part in parts]
+        hits = [tuple(tensor.numpy() for tensor in part[5:]) for part in parts]
         self._store.set({"spectra": spectra([(layer, logs) for layer, _, logs in hits], self._mesh.layers)})
-        self._store.set(self._priors(hits, axis_x, axis_y))
+        self._store.set(self._priors(hits, axis))
         self._store.set(self._contexts(sums, promised, values, present, labels))
 
     def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
@@ -146,7 +143,8 @@ class Adaptation:
         self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
         cell, energy = (tf.constant(scouts[name]) for name in ("cell", "value"))
         hits, _ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self._store)
-        radius = tf.sqrt(hits.dx**2 + hits.dy**2 + hits.ring**2).numpy().reshape(-1)
+        dx, dy, ring = tf.unstack(hits.away, axis=-1)
+        radius = tf.sqrt(dx**2 + dy**2 + ring**2).numpy().reshape(-1)
         middle = np.average(depth[seen], weights=value[seen])
         away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
         across = np.full(2, mesh.reach, np.float32)  # in rings; else the size of the cells at this depth
@@ -164,13 +162,14 @@ class Adaptation:
         noise = partial(tf.random.stateless_normal, seed=[number, 0])
         hits, axis, *found = totals.described(batch, Labels.of(batch, self._with), noise, self._store)
         seen = hits.value > 0
-        *_, radius = self._mesh.seen(hits.dx, hits.dy, hits.ring, hits.layer)
+        dx, dy, ring = tf.unstack(hits.away, axis=-1)
+        *_, radius = self._mesh.seen(dx, dy, ring, hits.layer)
         return (
-            *found, axis.x, axis.y,
+            *found, axis.place,
             *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
-    def _priors(self, hits: list[tuple[Array, ...]], axis_x: Array, axis_y: Array) -> dict[str, Any]:
+    def _priors(self, hits: list[tuple[Array, ...]], axis: Array) -> dict[str, Any]:
         """By layer and radius, the log odds of a hit and the mean score; and the constants of proposals."""
         mesh = self._mesh
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
@@ -180,19 +179,19 @@ class Adaptation:
             own = scores(np.exp(log_energy), layers_of, self._store["spectra"]).numpy()
             _spread(score, layers_of, radius, knots, own)
         every = np.zeros(layers * knots)
-        showers = np.linspace(0, len(axis_x) - 1, min(len(axis_x), _DENSITY_SHOWERS)).astype(int)
+        showers = np.linspace(0, len(axis) - 1, min(len(axis), _DENSITY_SHOWERS)).astype(int)
         for layer in range(layers):
             x, y, ring = (table[layer][mesh.exists[layer]] for table in (mesh.x, mesh.y, mesh.ring))
-            dx, dy = x - axis_x[showers, layer, None], y - axis_y[showers, layer, None]
+            dx, dy = x - axis[showers, layer, :1], y - axis[showers, layer, 1:]
             which = np.full(dx.shape, layer)
             radius = np.asarray(mesh.seen(dx, dy, np.broadcast_to(ring, dx.shape), which)[2])
             _spread(every, which.reshape(-1), radius.reshape(-1), knots, np.ones(radius.size))
-        every *= len(axis_x) / len(showers)
+        every *= len(axis) / len(showers)
         share = np.clip((hit + 0.1) / np.maximum(every, 1.0), 1e-6, 0.995)
         mean = np.average(score[hit > 0] / hit[hit > 0], weights=hit[hit > 0])
         usual = (score + 5 * mean) / (hit + 5)
         share = share.reshape(layers, knots)
-        met = mesh.met(tf.stack([axis_x, axis_y], -1), tf.range(layers)).numpy()
+        met = mesh.met(tf.constant(axis), tf.range(layers)).numpy()
         return {
             "odds": np.log(share / (1 - share)),
             "score": usual.reshape(layers, knots),
@@ -270,7 +269,7 @@ def _expectations(sums: Array, energy: Array, labels: Array) -> Array:
 
 def _spread(into: Array, layer: Array, radius: Array, knots: int, weight: Array) -> None:
     """Add `weight` to the two knots beside each radius, divided as the weights of linear interpolation."""
-    place = np.minimum(np.log1p(radius / cells.FINEST) / cells.STEP, knots - 1.001)
+    place = np.minimum(cells.knot(radius), knots - 1.001)
     left = place.astype(int)
     for knot, share in ((left, 1 - (place - left)), (left + 1, place - left)):
         into += np.bincount(layer * knots + knot, weight * share, len(into))

@@ -11,6 +11,7 @@ from training.models.autoregressive.densities import share_logit, share_of
 from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, MOMENTS, SMALLEST, layers_of, response
+from training.models.autoregressive.totals_density import mean_and_width
 from training.models.base import Array, Tensor
 
 _OF_SUMS = ("cells", "beyond_most", "xx yy", "beyond_half", "squares", "near_x", "near_y", "hits")  # of `_of_layers`
@@ -88,23 +89,16 @@ class Plan(NamedTuple):
 
 
 def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
-    """How many numbers the context of a cell has, in a calorimeter of so many `layers`.
-
-    `more` of the numbers are terms of the labels other than energy and theta.
-    """
+    """How many numbers the context of a cell has; `more` of them are terms of labels other than energy and theta."""
     absent = "share" if odd else "even"
     return more + layers + sum(len(names) for part, names in FEATURES.items() if part != absent)
 
 
 def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) -> Plan:
-    """The plan, (N, layers, ...), of showers with the totals `values` (N, D), and with reflected `labels`.
-
-    `present` (N, layers) says which layers are not empty.
-    """
+    """The plan, (N, layers, ...), by totals `values` (N, D), layers `present` (N, layers), and reflected `labels`."""
     mesh, terms = constants.mesh, labels.terms(constants)
     energy, offset, logs, moments = layers_of(values, present, labels.energy_gev)
     axis = axis_of(offset, labels, constants)
-    where = tf.stack([axis.x, axis.y], -1)
     visible = tf.reduce_sum(energy, 1)
     budgets = tf.exp(logs) * tf.stack([tf.ones_like(visible) if name in COUNTED else visible for name in BUDGETS], 1)
     of_layers = expected_layers(energy, terms, constants)
@@ -130,8 +124,8 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
         rest,
         tf.zeros_like(energy) + depth,
         number,
-        mesh.of_colours(mesh.met(where, tf.range(mesh.layers))),
-        where,
+        mesh.of_colours(mesh.met(axis.place, tf.range(mesh.layers))),
+        axis.place,
         _inputs(terms, response(values, mesh.layers), energy, axis, last, mesh=mesh),
     )
 
@@ -159,22 +153,18 @@ def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: T
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
     longer = tf.concat([log_share, tf.repeat(log_share[:, -1:], 2, axis=1)], 1)
-    ahead = [longer[:, k : k + log_share.shape[1]] for k in (1, 2)]
+    ahead = [longer[:, k : k + mesh.layers] for k in (1, 2)]
     behind = tf.concat([log_share[:, :1], log_share[:, :-1]], 1)
-    layer = tf.range(energy.shape[1], dtype=tf.float32)
-    depth = tf.reduce_sum(share * layer, 1, keepdims=True)
-    width = tf.sqrt(tf.reduce_sum(share * tf.square(layer - depth), 1, keepdims=True))
-    of_shower = [terms[:, 1:3], response, depth, width, axis.offset[:, 1::2], last]
-    if terms.shape[1] > MEAN_TERMS:
-        of_shower.append(terms[:, MEAN_TERMS:])
-    of_shower = tf.concat(of_shower, 1)
-    within = mesh.within(tf.stack([axis.x, axis.y], -1))
+    depth_and_width = mean_and_width(share, np.arange(mesh.layers, dtype=np.float32))
+    of_shower = tf.concat(
+        [terms[:, 1:3], response, *depth_and_width, axis.offset[:, 1::2], last, terms[:, MEAN_TERMS:]], 1
+    )
     of_layer = [
         log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),
-        within[..., 0], within[..., 1],
+        *tf.unstack(mesh.within(axis.place), axis=-1),
     ]  # fmt: skip
-    which = tf.zeros_like(energy)[..., None] + tf.eye(energy.shape[1])
-    return tf.concat([tf.repeat(of_shower[:, None], energy.shape[1], axis=1), tf.stack(of_layer, -1), which], -1)
+    which = tf.zeros_like(energy)[..., None] + tf.eye(mesh.layers)
+    return tf.concat([tf.repeat(of_shower[:, None], mesh.layers, axis=1), tf.stack(of_layer, -1), which], -1)
 
 
 def context(planned: Plan, sums: Tensor, of_even: tuple[Tensor, Tensor] | None) -> Tensor:
@@ -235,10 +225,9 @@ def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *,
 
 def normalised(contexts: Tensor, constants: Constants, *, odd: bool) -> Tensor:
     """`contexts` (M, ...), or the first of their numbers, scaled to mean 0 and width 1 in the train split, and cut."""
-    name, count = "odd" if odd else "even", contexts.shape[1]
-    return tf.clip_by_value(
-        (contexts - constants[f"{name}_mean"][:count]) / constants[f"{name}_scale"][:count], -6.0, 6.0
-    )
+    name = "odd" if odd else "even"
+    mean, scale = (constants[f"{name}_{part}"][: contexts.shape[1]] for part in ("mean", "scale"))
+    return tf.clip_by_value((contexts - mean) / scale, -6.0, 6.0)
 
 
 def _of_layers(sums: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from scipy.special import ndtr, ndtri
 
 from training.models.autoregressive import totals
 from training.models.autoregressive.densities import SCORE_REACH, SCORE_STEP, SCORES
-from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS
+from training.models.autoregressive.frame import MEAN_TERMS, SCALE_TERMS, scale_terms
 from training.models.base import Array
 
 _RIDGE = 1e-6
@@ -100,7 +100,7 @@ def mean_and_scale(values: Array, labels: Array) -> tuple[Array, Array, Array]:
     """Coefficients of the mean and of the log scale of `values` (N,) at `labels`; and the scaled residuals (N,)."""
     mean = least_squares(labels, values)
     residual = values - labels @ mean
-    short = np.hstack([labels[:, :SCALE_TERMS], labels[:, MEAN_TERMS:]])
+    short = scale_terms(tf.constant(labels)).numpy()
     scale = least_squares(short, np.log(np.abs(residual) + 1e-3 * residual.std() + _SMALLEST_SPREAD))
     return mean, scale, residual / np.exp(short @ scale)
 

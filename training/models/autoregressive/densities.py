@@ -3,11 +3,10 @@
 The share of the even colour comes first; it may be nothing or all. Then comes the number of cells of a colour that are
 hit, at least one where the colour has energy. Then comes the score of the deposit of each of these cells.
 
-The spectrum of the hits of a layer has edges. Thin silicon holds the deposit of a minimum ionising particle, or more,
-and seldom half of it. Hits begin at a threshold. A mixture of a few normals of the logarithm cannot follow the edges.
-The score of an energy is the normal quantile of the fraction of the layer's hits that are below it. So the scores have
-no edges, and smooth densities of the scores give a spectrum with its edges in place. Above the score 1, a score rises
-with the logarithm; no edge is expected in that sixth of the hits.
+The spectrum of the hits of a layer has edges, which a mixture of a few normals cannot follow: thin silicon seldom holds
+half the deposit of a minimum ionising particle. The score of an energy is the normal quantile of the fraction of the
+layer's hits below it. So scores have no edges, and smooth densities of scores give a spectrum with its edges in place.
+Above the score 1, a score rises with the logarithm; no edge is expected in that sixth of the hits.
 """
 
 from __future__ import annotations
@@ -141,10 +140,7 @@ def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
-    """The scores (R,) of energies (R,) in layers (R,), by `spectra` (layers, SCORES), which holds log energies.
-
-    No score is below -2 SCORE_REACH.
-    """
+    """The scores (R,), at least -2 SCORE_REACH, of energies (R,) in layers (R,) of log `spectra` (layers, SCORES)."""
     return tf.maximum(normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH)
 
 
@@ -162,10 +158,7 @@ def share_of(logit: Tensor) -> Tensor:
 
 
 def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
-    """log p (M,) of shares with these logits (M,), from the log chances of the `cases` (M, CASES).
-
-    In the case BETWEEN it is a log density: the `mixture` gives the density of the logit.
-    """
+    """log p (M,) of shares with these logits (M,), by log chances of the `cases` (M, CASES); BETWEEN, a log density."""
     between = tf.abs(logit) < REACH
     case = tf.where(between, BETWEEN, tf.where(logit > 0, ALL, NOTHING))
     return tf.gather(cases, case, batch_dims=1) + tf.where(between, log_mixture(logit, *mixture), 0.0)

@@ -1,8 +1,7 @@
 """A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
-The detector is the same after a reflection in x, and after a reflection in y with theta -> pi - theta. So a shower is
-reflected in y to theta <= 90 degrees. Except in rings, it is reflected in x too: to phi >= 0 where it has an azimuth,
-else to an axis at x >= 0. Each reflection doubles what there is to learn from. Lengths are in cells
+A shower is reflected in y to theta <= 90 degrees. Except in rings, it is reflected in x too: to phi >= 0 where it has
+an azimuth, else to an axis at x >= 0. Each reflection doubles what there is to learn from. Lengths are in cells
 (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
 """
 
@@ -62,9 +61,8 @@ class Labels:
         """The labels among the tensors `given` by name, where the model's showers have `labels`."""
         kinds = None
         if len(labels.particle) > 1:
-            kinds = tf.cast(
-                tf.convert_to_tensor(given[PARTICLE])[:, None] == tf.constant(labels.particle[1:]), tf.float32
-            )
+            of_kind = tf.convert_to_tensor(given[PARTICLE])[:, None] == tf.constant(labels.particle[1:])
+            kinds = tf.cast(of_kind, tf.float32)
         energy, theta = (tf.convert_to_tensor(given[name]) for name in ("energy_gev", "theta_rad"))
         return cls(energy, theta, tf.convert_to_tensor(given[PHI]) if labels.phi_rad else None, kinds)
 
@@ -131,21 +129,19 @@ def label_inputs(terms: Tensor) -> Tensor:
 
 def scale_terms(terms: Tensor) -> Tensor:
     """The columns of `terms` (N, ...) that the scales follow from: SCALE_TERMS, and the terms of more labels."""
-    short = terms[:, :SCALE_TERMS]
-    return short if terms.shape[1] == MEAN_TERMS else tf.concat([short, terms[:, MEAN_TERMS:]], 1)
+    return tf.gather(terms, [*range(SCALE_TERMS), *range(MEAN_TERMS, terms.shape[1])], axis=1)
 
 
 @dataclass(frozen=True)
 class Axis:
-    """Where the axis of each shower meets each layer, in cells from the middle of the calorimeter: (N, layers) each.
+    """The straight lines along the cores of N showers, as `_axes` fits them.
 
-    The axis is the straight line along the core, as `_axes` fits it. `offset` (N, 4) is in cells, and cells a layer: x
-    at the depth of reference, the slope in x, y at that depth, and the slope in y. Both slopes are relative to the
-    slopes of the incident particle.
+    `place` (N, layers, 2) is where they meet the layers, in cells from the middle of the calorimeter. `offset` (N, 4)
+    is in cells, and cells a layer: x at the depth of reference, the slope in x, y at that depth, and the slope in y.
+    Both slopes are relative to the slopes of the incident particle.
     """
 
-    x: Tensor
-    y: Tensor
+    place: Tensor
     offset: Tensor
 
 
@@ -153,9 +149,9 @@ class Axis:
 class Hits:
     """The non-zero cells of N showers, reflected: (N, K) each, padded with hits of no energy.
 
-    `x`, `y` (or angle and radius) and `layer` are indices. `colour` is 0 or 1 (`mesh.colour`). `dx`, `dy` are distances
-    from the axis in cells. `ring` is the mean radius of cells that go round the calorimeter's axis, else 0. `value` are
-    energies in units of 0.02 GeV.
+    `x`, `y` (or angle and radius) and `layer` are indices. `colour` is 0 or 1 (`mesh.colour`). `value` are energies in
+    units of 0.02 GeV. `away` (N, K, 3) are distances from the axis in x and y, in cells, and the mean radius of cells
+    that go round the calorimeter's axis, else 0.
     """
 
     x: Tensor
@@ -163,9 +159,7 @@ class Hits:
     layer: Tensor
     colour: Tensor
     value: Tensor
-    dx: Tensor
-    dy: Tensor
-    ring: Tensor
+    away: Tensor
 
 
 def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
@@ -175,7 +169,8 @@ def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
     along_y, along_x = offset[:, 3] + slope_y, offset[:, 1:2]
     if slope_x is not None:
         along_x += slope_x[:, None]
-    return Axis(offset[:, 0:1] + along_x * depth, offset[:, 2:3] + along_y[:, None] * depth, offset)
+    place = offset[:, 0:1] + along_x * depth, offset[:, 2:3] + along_y[:, None] * depth
+    return Axis(tf.stack(place, -1), offset)
 
 
 def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -> tuple[Hits, Axis]:
@@ -198,12 +193,11 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
     offset = tf.stack([tf.where(left, -at_x, at_x), tf.where(left, -along_x, along_x), at_y, along_y], 1)
     axis = axis_of(offset, labels.reflected(mesh), constants)
-    dx = mesh.of(mesh.x, layer, place) - tf.gather(axis.x, layer, batch_dims=1)
-    dy = mesh.of(mesh.y, layer, place) - tf.gather(axis.y, layer, batch_dims=1)
+    met_at = tf.pad(axis.place, [[0, 0], [0, 0], [0, 1]])  # and no radius
+    away = mesh.of(mesh.where[..., :3], layer, place) - tf.gather(met_at, layer, batch_dims=1)
     x, y = mesh.indices(place)
-    met = mesh.met(tf.stack([axis.x, axis.y], -1), tf.range(mesh.layers))
-    met = tf.gather(met, layer, batch_dims=1)
-    return Hits(x, y, layer, colour(x, y, met), value, dx, dy, mesh.of(mesh.ring, layer, place)), axis
+    met = tf.gather(mesh.met(axis.place, tf.range(mesh.layers)), layer, batch_dims=1)
+    return Hits(x, y, layer, colour(x, y, met), value, away), axis
 
 
 def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -222,10 +216,7 @@ def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> lis
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """The best straight line place = at + slope * depth through K places, (N, K) each: at (N,) and slope (N,).
-
-    A shower in a single layer has no slope: 0.
-    """
+    """The best line place = at + slope * depth through K places, (N, K): at and slope (N,), which is 0 in one layer."""
     total = tf.reduce_sum(weight, 1)
     mean_depth, mean_place = (tf.math.divide_no_nan(tf.reduce_sum(weight * term, 1), total) for term in (depth, place))
     away = depth - mean_depth[:, None]
@@ -236,7 +227,7 @@ def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]
 
 
 def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> Tensor:
-    """What hits add to SUMS, (..., 16), if `away` (..., 3) are their dx, dy and ring; 0 for hits without energy."""
+    """What hits add to SUMS, (..., 16), `away` (..., 3) as in `Hits`; 0 for hits without energy."""
     across, ring = tf.split(away, [2, 1], -1)
     precision = tf.gather(tf.constant(constants.mesh.precision), layer)
     depth = tf.expand_dims(tf.gather(tf.constant(constants.mesh.depth), layer), -1) - constants["depth"]
@@ -251,7 +242,7 @@ def terms(value: Tensor, away: Tensor, layer: Tensor, constants: Constants) -> T
 
 def of_one_hit(hits: Hits, constants: Constants) -> Tensor:
     """The absolute value that one hit adds to each of SUMS, (N, 16): a mean over hits, with this value as weight."""
-    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, constants)
+    added = terms(hits.value, hits.away, hits.layer, constants)
     return tf.math.divide_no_nan(tf.reduce_sum(added * added, 1), tf.reduce_sum(tf.abs(added), 1))
 
 
@@ -260,17 +251,13 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
     mesh, showers = constants.mesh, tf.shape(hits.value)[0]
     layers = mesh.layers
     place = (tf.range(showers)[:, None] * layers + hits.layer) * COLOURS + hits.colour
-    added = terms(hits.value, tf.stack([hits.dx, hits.dy, hits.ring], -1), hits.layer, constants)
-    sums = tf.math.unsorted_segment_sum(
-        tf.reshape(added, [-1, len(SUMS)]), tf.reshape(place, [-1]), showers * layers * COLOURS
-    )
+    added = tf.reshape(terms(hits.value, hits.away, hits.layer, constants), [-1, len(SUMS)])
+    sums = tf.math.unsorted_segment_sum(added, tf.reshape(place, [-1]), showers * layers * COLOURS)
     return tf.reshape(sums, [showers, layers, COLOURS, len(SUMS)])
 
 
 def promised(sums: Tensor, noise: Tensor) -> Tensor:
-    """The energies (N, layers, 2) that are promised to colours with these `sums` (N, layers, 2, 16). Normal `noise`
-    (N, layers, 2) blurs the energy of a colour with a single hit.
-    """
+    """Energies (N, layers, 2) promised to colours of `sums` (N, layers, 2, 16); normal `noise` blurs single hits."""
     alone = column(sums, "cells") <= ALONE
     return column(sums, "energy") * tf.where(alone, tf.exp(PROMISE_BLUR * noise), 1.0)
 

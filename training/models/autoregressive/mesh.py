@@ -37,7 +37,7 @@ class Mesh:
     - (layers, 2): an axis meets the cell whose indices are place * `per_unit` + `middle`, rounded; `most`, the highest
       indices; `spare`, half the excess of a side over `short_side`, in units of `short_side`; `precision`, 1 over the
       square of a side, 1 in rings; `of_parity`, the numbers of cells whose indices have an even and an odd sum.
-    - (layers,): `depth`; `kind`, which table of neighbours the layer has; `short_side` of its cells.
+    - (layers,): `depth`; `kind`, which of these tables the layer has; `short_side` of its cells.
     - `index_numbers` inputs say which sector and which ring a cell is of; 0 if cells are rectangular.
 
     An oblong cell is divided into squares, each a `_step` further, with `_weights`. Rings count as squares. Cells are
@@ -82,9 +82,8 @@ class Mesh:
         self._alike = bool((size == 1).all())  # squares of one size, or rings
         squares = np.ceil(2 * self.spare.max(1) - _ROUNDING) + 1
         self._step = 2 * self.spare / np.maximum(squares - 1, 1)[:, None]
-        self._weights = np.where(
-            np.arange(squares.max()) < squares[:, None], ((1 + 2 * self.spare.max(1)) / squares)[:, None], 0.0
-        )
+        weight = ((1 + 2 * self.spare.max(1)) / squares)[:, None]
+        self._weights = np.where(np.arange(squares.max()) < squares[:, None], weight, 0.0)
         self.precision = np.square(1 / size).astype(np.float32)
 
     def seen(self, dx: Tensor, dy: Tensor, ring: Tensor, layer: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,24 +134,20 @@ class Mesh:
         return self.place(first, second)
 
     def index_inputs(self, place: Tensor) -> list[Tensor]:
-        """Which sector and which ring cells (R,) in rings are of, one-hot, (R, n) and (R, m); [] for rectangular cells.
-
-        A particle on the edge of sectors always hits the same sector. The distance alone does not tell which.
-        """
+        """Which sector and ring cells (R,) are of, one-hot, (R, n) and (R, m); [] for rectangular cells."""
         if not self.geometry.rings:
-            return []
+            return []  # in rings, a particle on the edge of sectors always hits the same one
         return [tf.one_hot(index, number) for index, number in zip(self.indices(place), self.shape, strict=True)]
 
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
         """The entry of a `table` (layers, places, ...) for each cell."""
         return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), layer * self.places + place)
 
-    def neighbours(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
-        """The entries (..., k) of a `table` (kinds, places, k) for each cell."""
-        if len(table) == 1:
-            return tf.gather(tf.constant(table[0]), place)
-        flat = tf.constant(table.reshape(-1, table.shape[-1]))
-        return tf.gather(flat, tf.gather(tf.constant(self.kind), layer) * self.places + place)
+    def of_kind(self, table: Array, layer: Tensor, at: Tensor) -> Tensor:
+        """The entries `at` (...) of a `table` (kinds, entries, ...), each of the kind of its `layer`."""
+        if len(table) > 1:
+            at += tf.gather(tf.constant(self.kind), layer) * table.shape[1]
+        return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), at)
 
     def _neighbours(self) -> None:
         """Make tables of neighbours. Layers share one if their cells, and those of the two layers before, are alike."""

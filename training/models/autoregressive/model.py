@@ -44,10 +44,7 @@ _MIXTURE_OF_TOTALS, _MIXTURE_OF_DEPOSITS = 4, 6
 
 
 def _densities(mesh: Mesh, more: int, width: int) -> dict[str, Any]:
-    """The densities by name, for showers in a `mesh` with `more` terms of labels other than energy and theta.
-
-    They are made in the order in which their first weights are drawn.
-    """
+    """The densities by name, in the order in which their weights are drawn; `more` is `frame.number_of_terms`."""
     layers, labels = mesh.layers, frame.LABEL_INPUTS + more
     offset = totals.number_of_inputs(layers, labels)
     even, odd = (context.context_numbers(layers, odd=odd, more=more) for odd in (False, True))
@@ -144,7 +141,7 @@ class Autoregressive(ShowerModel):
             **contexts,
             "expected": planned.cells / len(_COLOURS),
             "most": planned.most,
-            "axis": tf.stack([axis.x, axis.y], -1),
+            "axis": axis.place,
             "slope": axis.offset[:, 3] + labels.slopes(store.mesh)[0],
             "planes": cells.planes(hits, store),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),

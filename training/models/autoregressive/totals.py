@@ -1,16 +1,14 @@
 """The totals of a shower: what they are, how they are made normal, and how a shower's layers and axis follow from them.
 
-Which layers hold energy comes first. Then a total z is made normal: z = mean(E, theta) + scale(E, theta) * q_k(g, E).
-Mean and log scale are polynomials; q_k are the quantiles of the train split, interpolated in log E. The scores are
-g = L v, with the Cholesky factor L of the correlations of g. So far this is a Gaussian copula with smooth margins. A
-network learns how v differs from normal. Two kinds of layers have no total, and v = 0: empty layers, and the last layer
-that is not empty, which takes all energy that reaches it.
+A total z is made normal: z = mean(E, theta) + scale(E, theta) * q_k(g, E). Mean and log scale are polynomials; q_k are
+the quantiles of the train split, interpolated in log E. The scores are g = L v, with the Cholesky factor L of the
+correlations of g: a Gaussian copula with smooth margins. A network learns how v differs from normal. Two kinds of
+layers have no total, and v = 0: empty layers, and the last layer that is not empty, which takes all energy that reaches
+it.
 
-The energy of a narrow shower in coarse cells is found at the centres of cells: the place of its axis has a peak in each
-cell that the beam enters, and so has its slope. A density of a few normals cannot follow the peaks of a wide beam. So
-the totals hold the offset of the axis with known noise, which has a smooth density. Two more densities then draw the
-noise, which is taken away: first from the place, then from the slope. They are given where in their cells the blurred
-axis meets the layers. A shower is the same in the next cell, so one density serves all cells and both directions.
+In coarse cells the place of an axis and its slope have a peak in each cell. So the totals hold the offset of the axis
+with known noise, which has a smooth density. Two more densities draw the noise, which is taken away: first from the
+place, then from the slope. One density serves all cells and both directions (docs/model.md, The place of the axis).
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +26,7 @@ from training.models.autoregressive import frame
 from training.models.autoregressive.densities import SCORE_REACH, normal_scores
 from training.models.autoregressive.frame import Axis, Constants, Hits, Labels
 from training.models.autoregressive.mesh import Mesh
-from training.models.autoregressive.totals_density import SHAPE, interpolated, shape
+from training.models.autoregressive.totals_density import SHAPE, interpolated, mean_and_width, shape
 from training.models.base import Batch, Tensor
 from training.models.randomness import Draws
 
@@ -84,29 +82,19 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
     return values, tf.cast(layer_energy > 0, tf.float32)
 
 
-class Described(NamedTuple):
-    """Showers about their axes: their hits, the SUMS of layers and colours (N, layers, 2, 16), the energies `promised`
-    to the colours (N, layers, 2), the totals `values` (N, D), and which layers are `present` (N, layers), not empty.
-    """
-
-    hits: Hits
-    axis: Axis
-    sums: Tensor
-    promised: Tensor
-    values: Tensor
-    present: Tensor
-
-
-def described(batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], constants: Constants) -> Described:
+def described(
+    batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], constants: Constants
+) -> tuple[Hits, Axis, Tensor, Tensor, Tensor, Tensor]:
     """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded.
 
-    `noise(shape)` returns normal numbers, which blur the `promised` energies.
+    Returns hits, axes, the SUMS of layers and colours (N, layers, 2, 16), the energies (N, layers, 2) promised to the
+    colours, which `noise(shape)` blurs by normal numbers, and what `totals_of` returns.
     """
     hits, axis = frame.reflect(batch["cell"], batch["value"], labels, constants)
     sums = frame.layer_sums(hits, constants)
     energy = frame.promised(sums, noise(tf.shape(sums)[:3]))
-    found = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), axis, labels.energy_gev)
-    return Described(hits, axis, sums, energy, *found)
+    values, present = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), axis, labels.energy_gev)
+    return hits, axis, sums, energy, values, present
 
 
 def defined(present: Tensor) -> Tensor:
@@ -117,10 +105,7 @@ def defined(present: Tensor) -> Tensor:
 
 
 def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) -> Tensor:
-    """The `totals` (N, D) with offsets that `noise` (N, 4) blurs; -noise makes them sharp again.
-
-    The width of the blur is twice the offset's scale, but at most `blur_most`.
-    """
+    """The `totals` (N, D) with offsets that normal `noise` (N, 4) blurs; -noise makes them sharp again."""
     width = tf.minimum(2.0 * tf.exp(frame.scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
     return totals + tf.pad(noise * width, [[0, 0], [totals.shape[1] - OFFSETS - LAST, LAST]])
 
@@ -132,7 +117,7 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     energy follow from these sums, to first order (the S-curve of coarse cells).
     """
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
-    angle = 2 * math.pi * mesh.within(tf.stack([axis.x, axis.y], -1))
+    angle = 2 * math.pi * mesh.within(axis.place)
     waves = tf.concat([tf.sin(angle), tf.cos(angle)], -1) * tf.cast(mesh.folds, tf.float32)
     groups = min(mesh.layers, _GROUPS)
     sums = tf.einsum("nl,nlw,lg->nwg", share, waves, interpolated(mesh.layers, groups))
@@ -142,8 +127,8 @@ def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
 def budget_terms(values: Tensor, energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
     """Terms other than labels in which the means of budgets and moments are linear, (N, number_of_budget_terms).
 
-    The terms are the phases of the axis, where along the layers the `energy` (N, layers) is, and the response. A shower
-    that begins late leaks, and has fewer hits. By normal scores alone the latest showers would have too many hits.
+    The terms are the phases of the axis, where along the layers the `energy` (N, layers) is, and the response: by
+    normal scores alone the latest showers, which leak, would have too many hits.
     """
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     return tf.concat([phases(energy, axis, mesh), shape(share), response(values, mesh.layers)], 1)
@@ -261,12 +246,9 @@ def given_offset(drawn: Drawn, constants: Constants) -> Tensor:
     residual = (drawn.values - terms @ constants["mean"])[:, offset] / scales(terms, constants)[:, offset]
     waves = tf.reshape(phases(drawn.energy, axis, mesh), [-1, 2, 2, number_of_phases(layers) // 4])
     span = max(float(mesh.depth[-1] - mesh.depth[0]), 1.0)
-    slopes = tf.stack([place[:, -1] - place[:, 0] for place in (axis.x, axis.y)], 1) / span
+    slopes = (axis.place[:, -1] - axis.place[:, 0]) / span
     share = drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True)
-    where = (mesh.depth - mesh.depth[0]) / span
-    mean = tf.reduce_sum(share * where, 1)
-    width = tf.sqrt(tf.reduce_sum(share * tf.square(where - mean[:, None]), 1))
-    common = tf.concat([mean[:, None], width[:, None], frame.label_inputs(terms)], 1)
+    common = tf.concat([*mean_and_width(share, (mesh.depth - mesh.depth[0]) / span), frame.label_inputs(terms)], 1)
     parts = [
         tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, number_of_phases(layers) // 2]),
         slopes[..., None],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -54,24 +54,13 @@ class _Ladder(keras.layers.Layer):
         return tf.matmul(hidden, last) + last_bias
 
 
-class Layers(NamedTuple):
-    """The layers of N showers: which are `present`, 1 or 0, (N, layers); their `share` of the visible energy, (N,
-    layers); and what the function `ahead` says of the layers after each, (N, layers, _AHEAD).
-    """
-
-    present: Tensor
-    share: Tensor
-    ahead: Tensor
-
-
 class _Chain(keras.layers.Layer):
     """One small network for the totals of all `layers` but the last.
 
     For a layer it sees the totals of the four layers before, two sums over all layers before, which of the layer and
     the next two are present, the shares of the visible energy of the four layers before, what is to come (`ahead`), the
-    labels, and where along the depth the layer is. So it knows how far the shower has come: a photon may convert late,
-    and its whole shower is deeper then. Showers are few and layers many, so layers share all weights but the biases. It
-    computes in float32 in every precision, as `_Ladder` does.
+    labels, and where along the depth the layer is. Showers are few and layers many, so layers share all weights but the
+    biases. It computes in float32, as `_Ladder` does.
     """
 
     def __init__(self, name: str, layers: int, labels: int, *, width: int, bias: Any) -> None:
@@ -88,12 +77,17 @@ class _Chain(keras.layers.Layer):
         self._outputs_bias = self.add_weight((steps, 1, len(bias)), keras.initializers.Constant(bias), name="last_bias")
         self.built = True
 
-    def call(self, values: Tensor, layers: Layers, labels: Tensor, chosen: Any) -> Tensor:
-        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps)."""
-        shares = (tf.math.log(layers.share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
-        to_come = tf.reshape(layers.ahead, [-1, _AHEAD * layers.ahead.shape[1]])
+    def call(
+        self, values: Tensor, present: Tensor, share: Tensor, to_come: Tensor, labels: Tensor, *, chosen: Any
+    ) -> Tensor:
+        """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps).
+
+        `present` (N, layers) are 1 or 0; `share` (N, layers), of the visible energy; `to_come` is from `ahead`.
+        """
+        shares = (tf.math.log(share + _LEAST) - math.log(_LEAST)) / 2  # 0 for no energy
+        to_come = tf.reshape(to_come, [-1, _AHEAD * to_come.shape[1]])
         values, one = values[:, : len(self._given)], tf.ones_like(values[:, :1])
-        known = [values, layers.present - 1, shares, to_come, labels, one]
+        known = [values, present - 1, shares, to_come, labels, one]
         given = tf.matmul(tf.concat(known, 1), tf.gather(self._given, chosen))
         hidden = tf.nn.silu(given @ self._first + tf.gather(self._first_bias.value, chosen))
         hidden += tf.nn.silu(hidden @ self._second + self._second_bias)
@@ -170,7 +164,7 @@ class TotalsDensity(keras.Model):
         energy that each layer holds follows from v.
         """
         outputs = [
-            self.of_layers(normal, Layers(present, share, ahead(present)), labels, tf.range(self.first)),
+            self.of_layers(normal, present, share, ahead(present), labels, chosen=tf.range(self.first)),
             self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals)),
         ]
         mixtures = mixture_of(tf.concat(outputs, 0))
@@ -187,13 +181,17 @@ class TotalsDensity(keras.Model):
         return tf.concat([sums, shape(share), labels], 1)
 
 
+def mean_and_width(share: Tensor, at: Any) -> tuple[Tensor, Tensor]:
+    """The mean and the width, (N, 1) each, of numbers `at` (layers,), where each counts by its `share` (N, layers)."""
+    mean = tf.reduce_sum(share * at, 1, keepdims=True)
+    return mean, tf.sqrt(tf.reduce_sum(share * tf.square(at - mean), 1, keepdims=True))
+
+
 def shape(share: Tensor) -> Tensor:
     """Where along the layers the energy is, (N, SHAPE), from the `share` (N, layers) of each layer: the mean and the
     width, over the number of layers, and the logarithms of what groups of layers hold.
     """
     layers = share.shape[1]
-    at = np.arange(layers, dtype=np.float32) / layers
-    mean = tf.reduce_sum(share * at, 1, keepdims=True)
-    width = tf.sqrt(tf.reduce_sum(share * tf.square(at - mean), 1, keepdims=True))
+    mean, width = mean_and_width(share, np.arange(layers, dtype=np.float32) / layers)
     groups = share @ interpolated(layers, _HATS)
     return tf.concat([4 * mean - 1, 8 * width - 1, tf.math.log(groups + _LEAST) / 2 + 1], 1)

@@ -37,11 +37,8 @@ class Lattice:
         mesh = self._mesh
         ends = np.array([np.negative(mesh.lattice_shape), mesh.shape], np.int32)
         first, second = tf.unstack(tf.clip_by_value(met + mesh.start, *ends) + mesh.lattice_shape, axis=1)
-        size = self._reached.shape[1]
-        at = tf.minimum((first * self._stride + second)[:, None] + steps, size - 1)
-        if len(self._reached) > 1:
-            at += tf.gather(tf.constant(mesh.kind), layer) * size
-        return tf.gather(tf.constant(self._reached.reshape(-1)), at)
+        at = tf.minimum((first * self._stride + second)[:, None] + steps, self._reached.shape[1] - 1)
+        return mesh.of_kind(self._reached, layer, at)
 
     def place(self, met: Tensor, shower: Tensor, place: Tensor) -> Tensor:
         """Places (R,) in the lattices about the cells `met` (N, 2) of the cells of `shower` (R,) at `place` (R,).

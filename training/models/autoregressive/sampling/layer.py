@@ -154,7 +154,7 @@ class LayerDrawing:
 
     def _beside(self, cell: Cells, value: Tensor) -> Tensor:
         """The cells (N, places + 1) that share a side with one of the cells whose `value` (R,) is not zero."""
-        sides = self._mesh.neighbours(self._mesh.around[..., _SIDES], self._layer, cell.place)
+        sides = self._mesh.of_kind(self._mesh.around[..., _SIDES], self._layer, cell.place)
         return self._marks(cell.shower[:, None] * self._wide, tf.where(value[:, None] > 0, sides, self._mesh.places))
 
     def _marks(self, begin: Tensor, place: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def tables(share: Array, mesh: Mesh, met: Array, kinds: int) -> dict[str, Array]
     """
     radius, knots = least_distances(mesh, met), np.arange(share.shape[1])
     (layers, places), exists = radius.shape, np.isfinite(radius)
-    at = np.log1p(np.where(exists, radius, 0.0) / cells.FINEST) / cells.STEP
+    at = cells.knot(np.where(exists, radius, 0.0))
     chance = np.stack([np.interp(each, knots, own) for each, own in zip(at, share, strict=True)])  # (layers, lattice)
 
     grid = np.where(exists, np.clip(chance, 0.01, 0.9), 1e-6).reshape(layers, *mesh.lattice_shape)

@@ -19,7 +19,7 @@ from training.models.autoregressive.frame import SUMS, Constants, Labels, label_
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
 from training.models.autoregressive.sampling.proposals import LEVELS
 from training.models.autoregressive.sampling.shared_energy import draw_mixture
-from training.models.autoregressive.totals_density import Layers, TotalsDensity, ahead
+from training.models.autoregressive.totals_density import TotalsDensity, ahead
 from training.models.base import Array, Tensor
 from training.models.randomness import box_muller
 
@@ -135,7 +135,7 @@ def drawn_totals(
         return drawn + value[:, None] * tf.gather(tf.eye(density.totals), k)
 
     def of_layer(k: Tensor, drawn: Tensor, share: Tensor, left: Tensor) -> tuple[Tensor, ...]:
-        drawn = draw(k, drawn, density.of_layers(drawn, Layers(present, share, to_come), labels, k[None]))
+        drawn = draw(k, drawn, density.of_layers(drawn, present, share, to_come, labels, chosen=k[None]))
         taken = tf.where(tf.gather(later, k, axis=1) > 0, share_taken(drawn, k), 1.0)
         held = left * taken * tf.gather(present, k, axis=1)
         return k + 1, drawn, share + held[:, None] * tf.gather(tf.eye(density.layers_seen), k), left - held
