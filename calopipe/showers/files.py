@@ -156,8 +156,8 @@ class ShowerFile(Header):
             flat = np.zeros((len(cells), geometry.cells), dtype=np.float32)
             flat[:, voxel_order(geometry)] = cells
             return flat.reshape(len(cells), *geometry.shape)
-        if (found := stray(cells, geometry)) is not None:
-            row, x, y, layer = found
+        if (where := stray(cells, geometry)) is not None:
+            row, x, y, layer = where
             raise InputError(
                 f"{self.path}: event {start + row}: {self.deposits} holds energy at ({x}, {y}, {layer}), but layer "
                 f"{layer} has {geometry.layers[layer].cells} cells; give the --geometry of this file"

@@ -167,9 +167,9 @@ def estimate(
 ) -> Estimate:
     """What a training of `config` on `train` showers needs on `devices` of the kind `name`."""
     kind = catalogue.kind[name]
-    each = steps_an_epoch(config, devices, train)
-    steps, times = config.last_step(each), config.evaluations(each)
-    epochs = steps / each
+    epoch_steps = steps_an_epoch(config, devices, train)
+    steps, times = config.last_step(epoch_steps), config.evaluations(epoch_steps)
+    epochs = steps / epoch_steps
     pace, basis = pace_of(work, kind, catalogue)
 
     def step(n: int) -> Spread:
@@ -194,7 +194,7 @@ def estimate(
     return Estimate(
         kind=name,
         devices=devices,
-        epoch_s=np.sort(epoch(devices, each)),
+        epoch_s=np.sort(epoch(devices, epoch_steps)),
         total_s=total,
         efficiency=np.sort(efficiency),
         memory_gb=(work.state + work.gradients + _KEPT * work.activations) / 1e9 + _RUNTIME_GB,

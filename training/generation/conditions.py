@@ -164,8 +164,8 @@ def _labels_alone(path: Location, bad_event: str) -> dict[str, npt.NDArray[Any]]
         flaws = flaws_of_label(name, datasets[name])
         if bad_event == STOP and flaws.any():
             event = int(np.argmax(flaws != 0))
-            told = wrong_label(name, datasets[name][event])
-            raise InputError(f"{path}: event {event}: {name} {told}; {CORRECT_OR_SKIP}")
+            reason = wrong_label(name, datasets[name][event])
+            raise InputError(f"{path}: event {event}: {name} {reason}; {CORRECT_OR_SKIP}")
         good &= flaws == 0
     if not good.any():
         raise InputError(f"{path}: holds no showers with good labels; leave it out of --like")
