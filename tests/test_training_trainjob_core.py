@@ -198,7 +198,7 @@ class _Kept:
         self.done.append("delete")
         self.job = None
 
-    def own(self, job: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any] | None:
+    def add_owner(self, job: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any] | None:
         self.done.append(f"own by {owner['uid']}")
         self._lost -= 1
         return job if self._lost < 0 else None
