@@ -114,11 +114,11 @@ def test_activations_are_kept_by_shower() -> None:
 @pytest.mark.slow
 def test_the_rate_of_the_likelihood_model_is_the_measured_one(catalogue: Catalogue) -> None:
     """360 showers a second, .91 of that since densities came, .83 since there are more, .97 since hits are counted,
-    .83 since their shares have one density.
+    .83 since their shares have one density, .98 since budgets are off by what one hit adds.
     """
     likelihood = counting.work_of(named_config("fast"), REFERENCE_GEOMETRY)
     rate = catalogue.kind["cpu"].rate_of("autoregressive", "float32")
-    assert 1e12 * rate.tflops / likelihood.flop == pytest.approx(360 * 0.91 * 0.83 * 0.97 * 0.83, rel=0.01)
+    assert 1e12 * rate.tflops / likelihood.flop == pytest.approx(360 * 0.91 * 0.83 * 0.97 * 0.83 * 0.98, rel=0.01)
 
 
 # Time and cost
