@@ -55,8 +55,9 @@ def writer(output: Path | GcsPath) -> str:
 
 
 def require_no_step(output: Path | GcsPath) -> None:
-    """Raise TakenError if a step works in `output` on this machine. A run that holds its own lock there asks this: the
-    step is then of a run that was killed.
+    """Raise TakenError if a step works in the folder `output`. Its run was killed, if the caller holds the run's lock.
+
+    A step that has not taken its lock yet is not found, nor is one on gs://. Their own locks keep two steps apart.
     """
     if holder := _step(output):
         raise _refusal(output, holder)

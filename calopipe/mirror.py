@@ -205,10 +205,10 @@ def own_scratch() -> Iterator[Path]:
     with ExitStack() as stack:
         with (private / "run.turn").open("a") as turn:
             fcntl.flock(turn, fcntl.LOCK_EX)
-            for unused in private.glob(f"{_KIND}*"):
-                with suppress(OSError), (unused / "lock").open() as lock:  # held as long as the folder's process lives
+            for folder in private.glob(f"{_KIND}*"):
+                with suppress(OSError), (folder / "lock").open() as lock:  # held as long as the folder's process lives
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(unused, ignore_errors=True)
+                    shutil.rmtree(folder, ignore_errors=True)
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=private, prefix=_KIND)))
             fcntl.flock(stack.enter_context((scratch / "lock").open("w")), fcntl.LOCK_EX)
         yield scratch

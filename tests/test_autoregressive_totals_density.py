@@ -61,7 +61,7 @@ def _shares(values: tf.Tensor, there: tf.Tensor) -> tf.Tensor:
 def _mixtures(density: TotalsDensity, values: tf.Tensor, there: tf.Tensor, labels: tf.Tensor) -> list[tf.Tensor]:
     """Weights, means, widths (D, N, components) of all totals at once, as in training."""
     steps, share = tf.range(density.layers_seen - 1), _shares(values, there)
-    of_layers = density.of_layers(values, there, share, ahead(there), labels, chosen=steps)
+    of_layers = density.of_layers(values, labels, present=there, share=share, to_come=ahead(there), chosen=steps)
     others = density.of_others(
         values, density.told(values, share, labels), tf.range(density.layers_seen - 1, density.totals)
     )

@@ -62,7 +62,7 @@ def test_deposits_outside_of_the_cells_of_a_layer(tmp_path: Path) -> None:
         open_showers(path, "calochallenge-1-photons").read(1, 4)
     for deposits, energy in ((CELLS, 1.0), (VOXELS, 1.0), (CELLS, -1.0), (CELLS, np.nan)):
         cells[2, 3, 1, 4] = energy
-        with pytest.raises(InputError, match=r"hold energy at \(3, 1, 4\), where the calorimeter has no cell"):
+        with pytest.raises(InputError, match=r"are not 0 at \(3, 1, 4\), where the calorimeter has no cell"):
             write_whole(tmp_path / "b.h5", replace(showers, cells=cells), geometry, deposits)
     assert not (tmp_path / "b.h5").exists()
 

@@ -202,7 +202,9 @@ def test_files_of_labels_alone_are_joined_in_their_order(tmp_path: Path) -> None
         conditions_of([none], Selection(), card)
 
 
-def test_corrupt_labels_without_cells_are_told_of_as_those_of_showers_are_or_left_out(tmp_path: Path) -> None:
+def test_corrupt_labels_without_cells_are_told_of_as_those_of_showers_are_or_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     card: Any = SimpleNamespace(geometry=SMALL_GEOMETRY)
     cases: dict[str, dict[str, list[float]]] = {
         "energy is nan, expected a positive number of GeV": {"energy": [20, np.nan], "theta": [1, 1.5]},
@@ -211,6 +213,8 @@ def test_corrupt_labels_without_cells_are_told_of_as_those_of_showers_are_or_lef
             "theta": [1, 90],
         },
         "phi is -2.0, expected an angle of -pi/2 to pi/2 rad": {"energy": [20, 30], "theta": [1, 1], "phi": [0, -2]},
+        "incident_energies, in GeV, is -0.001": {"incident_energies": [20_000, -1]},
+        "theta is 4.0": {"energy": [20, 30, -1], "theta": [1, 4, 1]},  # the first corrupt shower, whichever its label
     }
     for told, labels in cases.items():
         path = _labels_file(tmp_path / "a.h5", **labels)
@@ -218,6 +222,8 @@ def test_corrupt_labels_without_cells_are_told_of_as_those_of_showers_are_or_lef
             conditions_of([path], Selection(), card)
         kept = conditions_of([path], Selection(bad_event=SKIP), card).events
         assert kept.labels["energy_gev"].tolist() == [20]
+        count = len(next(iter(labels.values())))
+        assert f"a.h5: {count - 1} of {count} showers have corrupt labels" in capsys.readouterr().out
     none = _labels_file(tmp_path / "none.h5", energy=[-1], theta=[1])
     with pytest.raises(InputError, match=r"none\.h5: holds no showers with good labels"):
         conditions_of([none], Selection(bad_event=SKIP), card)

@@ -175,7 +175,7 @@ def test_a_model_that_fills_places_without_a_cell_is_refused_before_it_is_traine
     judge = ShowerJudge(2, RING_GEOMETRY)
     judge.add(batch, batch["cells"])
     showers.cells[1, 5, 2, 0] = 1e-3  # of eight angles this layer has one
-    with pytest.raises(InputError, match=r"energy at \(5, 2, 0\), where the calorimeter has no cell"):
+    with pytest.raises(InputError, match=r"not 0 at \(5, 2, 0\), where the calorimeter has no cell"):
         judge.add(batch, tf.constant(showers.cells))
 
 

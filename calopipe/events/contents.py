@@ -54,10 +54,10 @@ def distinct(files: Sequence[File]) -> list[File]:
                 f"{file.geometry.alike}"
             )
         if file.labels != files[0].labels:
-            labels, first = (", ".join(DATASETS[name] for name in of.labels) or "none" for of in (file, files[0]))
+            labels, first_labels = (", ".join(DATASETS[name] for name in f.labels) or "none" for f in (file, files[0]))
             raise InputError(
-                f"{file.path}: its labels beside energy and theta: {labels}; those of {files[0].path}: {first}; give "
-                "files with the same labels"
+                f"{file.path}: its labels beside energy and theta: {labels}; those of {files[0].path}: {first_labels}; "
+                "give files with the same labels"
             )
     return list(first_of.values())
 

@@ -21,8 +21,8 @@ from calopipe.labels import DATASETS, PHI, MoreLabels, taken
 from calopipe.showers.angle import angle_of_cells
 from calopipe.showers.cells import FloatArray, Geometry, Showers
 from calopipe.showers.detectors import geometry_of
-from calopipe.showers.hits import Flaws, Hits, event_digests, flaws_of_hits, flaws_of_label, wrong_label
-from calopipe.showers.layouts import ENERGIES, VOXELS, read_labels
+from calopipe.showers.hits import Flaws, Hits, event_digests, flaws_of_hits, flaws_of_label
+from calopipe.showers.layouts import VOXELS, read_labels, wrong_label
 from calopipe.showers.positions import stray, voxel_order
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
@@ -194,8 +194,8 @@ class ShowerFile(Header):
         labels = {"energy": self.energy_gev, "theta": self.theta_rad, "mtheta": self.mtheta_rad}
         for name, values in (labels | {"phi": self.more.get(PHI)}).items():
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
-                of = f"{ENERGIES}, in GeV," if self.deposits == VOXELS and name == "energy" else name
-                return f"{self.path}: event {event}: {of} {wrong_label(name, values[event])}"
+                reason = wrong_label(name, values[event], challenge=self.deposits == VOXELS)
+                return f"{self.path}: event {event}: {reason}"
         cells = self.cells(event, event + 1).reshape(-1)
         if self.deposits == VOXELS:
             cells = cells[voxel_order(self.geometry)]

@@ -117,14 +117,6 @@ def flaws_of_hits(hits: Hits) -> Flaws:
     return flaws
 
 
-def wrong_label(name: str, value: float) -> str:
-    """What is wrong with the `value` of the label `name` that is a flaw: itself, and what is expected."""
-    polar = "an angle between 0 and pi rad, where pi/2 is normal incidence"
-    expected = {"energy": "a positive number of GeV", "phi": "an angle of -pi/2 to pi/2 rad"}.get(name, polar)
-    degrees = "; is it in degrees?" if name != "energy" and abs(value) >= np.pi else ""
-    return f"is {value}, expected {expected}{degrees}"
-
-
 def flaws_of_label(name: str, values: FloatArray) -> Flaws:
     """The flaw (N,) in the label `name`: an energy in GeV is above zero, an angle between zero and pi rad, an azimuth
     `phi` between -pi/2 and pi/2.

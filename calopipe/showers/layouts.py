@@ -98,6 +98,15 @@ def read_labels_alone(datasets: Datasets) -> Labels | None:
     return _labels_of(layout, datasets, stored.shape[0] if stored.ndim else 0)
 
 
+def wrong_label(name: str, value: float, *, challenge: bool) -> str:
+    """What is wrong with the `value` of the label `name` in a file, of CaloChallenge's layout or not."""
+    of = f"{ENERGIES}, in GeV," if challenge and name == "energy" else name
+    polar = "an angle between 0 and pi rad, where pi/2 is normal incidence"
+    expected = {"energy": "a positive number of GeV", "phi": "an angle of -pi/2 to pi/2 rad"}.get(name, polar)
+    degrees = "; is it in degrees?" if name != "energy" and abs(value) >= np.pi else ""
+    return f"{of} is {value}, expected {expected}{degrees}"
+
+
 def _labels_of(layout: Layout, datasets: Datasets, showers: int) -> Labels:
     more = set(DATASETS.values()) & datasets.keys()
     for name in sorted((layout.needs | layout.may_hold | more) & datasets.keys()):  # before they are read

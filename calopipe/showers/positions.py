@@ -81,11 +81,11 @@ def stray(cells: FloatArray, geometry: Geometry) -> Index | None:
 
 
 def require_cells(showers: FloatArray, geometry: Geometry) -> None:
-    """Raise InputError if `showers` (N, x, y, layer) hold energy where the calorimeter has no cell."""
+    """Raise InputError if `showers` (N, x, y, layer) are not 0 where the calorimeter has no cell."""
     if (where := stray(showers, geometry)) is not None:
         _, x, y, layer = where
         raise InputError(
-            f"showers hold energy at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave such "
+            f"showers are not 0 at ({x}, {y}, {layer}), where the calorimeter has no cell; a model has to leave such "
             "places empty (`exists` of calopipe.showers.positions)"
         )
 

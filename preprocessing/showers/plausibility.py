@@ -134,8 +134,8 @@ def _doubt_of_widths(geometry: Geometry) -> str:
     if np.isnan(widths).all() or not np.nanmax(widths) > _WIDER * np.nanmin(widths):
         return ""
     narrow, wide = np.nanargmin(widths), np.nanargmax(widths)
-    widest = f"layer {narrow} is {widths[narrow]:.3g} mm wide and layer {wide} {widths[wide]:.3g} mm"
-    return f"{widest}: are their cells in mm, and as many as stated?"
+    sizes = f"layer {narrow} is {widths[narrow]:.3g} mm wide and layer {wide} {widths[wide]:.3g} mm"
+    return f"{sizes}: are their cells in mm, and as many as stated?"
 
 
 def _depths(hits: Hits, energy_gev: float, slant: float, geometry: Geometry) -> tuple[float, float, float]:

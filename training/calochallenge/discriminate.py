@@ -73,8 +73,8 @@ def discriminate(
         "candidate": [file.sha256 for file in candidates],
         "split": chosen.split,
     }
-    trained = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
-    configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in trained}
+    asked_levels = levels or LEVELS[: 2 if references[0].geometry.rings else 1]
+    configs = {level: ClassifierConfig(model=f"{level}-level-classifier", **settings) for level in asked_levels}
     for config in configs.values():
         config.check(references[0].geometry)
     require_own(output, CLASSIFIER.kind)

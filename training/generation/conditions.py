@@ -17,10 +17,11 @@ from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP
 from calopipe.labels import DATASETS, PARTICLE, PHI, AllLabels, taken
+from calopipe.progress import say
 from calopipe.showers.cells import Geometry
 from calopipe.showers.files import open_all
-from calopipe.showers.hits import flaws_of_label, wrong_label
-from calopipe.showers.layouts import read_labels_alone
+from calopipe.showers.hits import flaws_of_label
+from calopipe.showers.layouts import ENERGIES, read_labels_alone, wrong_label
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.events import receipts_of
@@ -153,21 +154,25 @@ def conditions_of(like: Sequence[Location], selection: Selection, card: Card) ->
 def _labels_alone(path: Location, bad_event: str) -> dict[str, npt.NDArray[Any]] | None:
     """The labels (N,) of a file without cells; None if it has cells, or no labels. InputError, BadFileError.
 
-    Corrupt labels are an error if `bad_event` is "stop"; else their showers are left out.
+    Corrupt labels are an error if `bad_event` is "stop"; else their showers are left out, which is said.
     """
     with opened_file(path) as file:
         datasets = read_labels_alone({str(name): item for name, item in file.items() if isinstance(item, h5py.Dataset)})
+        challenge = ENERGIES in file
     if datasets is None:
         return None
-    good = np.ones(len(datasets["energy"]), np.bool_)
-    for name in [name for name in ("energy", "theta", "phi") if name in datasets]:
-        flaws = flaws_of_label(name, datasets[name])
-        if bad_event == STOP and flaws.any():
-            event = int(np.argmax(flaws != 0))
-            reason = wrong_label(name, datasets[name][event])
-            raise InputError(f"{path}: event {event}: {name} {reason}; {CORRECT_OR_SKIP}")
-        good &= flaws == 0
+    flaws = {name: flaws_of_label(name, datasets[name]) != 0 for name in ("energy", "theta", "phi") if name in datasets}
+    good = ~np.any(list(flaws.values()), axis=0)
+    left_out = int((~good).sum())
+    if left_out and bad_event == STOP:
+        event = int(np.argmin(good))
+        name = next(name for name, flawed in flaws.items() if flawed[event])
+        reason = wrong_label(name, datasets[name][event], challenge=challenge)
+        raise InputError(f"{path}: event {event}: {reason}; {CORRECT_OR_SKIP}")
     if not good.any():
-        raise InputError(f"{path}: holds no showers with good labels; leave it out of --like")
+        with_good = " with good labels" if left_out else ""
+        raise InputError(f"{path}: holds no showers{with_good}; leave it out of --like")
+    if left_out:
+        say(f"{path}: {left_out} of {len(good)} showers have corrupt labels, and are left out")
     names = {"energy_gev": "energy", "theta_rad": "theta", **DATASETS}
     return {name: datasets[dataset][good] for name, dataset in names.items() if dataset in datasets}

@@ -58,8 +58,8 @@ class Evaluator:
         with strategy.scope():
             self.model = build(config, manifest.geometry, manifest.valid_range)
         self._replicas: int = strategy.num_replicas_in_sync
-        self._numbers = [int(number) for number in self._local(self._on_replicas(tf.constant))]  # of its replicas
-        self._workers = self._replicas // len(self._numbers)
+        self._own_replicas = [int(number) for number in self._local(self._on_replicas(tf.constant))]
+        self._workers = self._replicas // len(self._own_replicas)
         self.every = config.evaluated_one_of(
             train=manifest.count("train"),
             watched=manifest.count(split),
@@ -71,7 +71,8 @@ class Evaluator:
         if not computes_on_processors(strategy):  # on accelerators shapes must not change
             self.showers -= self.showers % self._batch_showers
         self._of_replica = perhaps_compiled(self._batch, compiled_by_xla(strategy))
-        self._batches = tf.data.Dataset.zip(tuple(map(self._part, self._numbers)))  # a batch for each replica, in turn
+        # a batch for each replica, in turn
+        self._batches = tf.data.Dataset.zip(tuple(map(self._part, self._own_replicas)))
         # one trace for batches of any size and any number of hits: each further trace would take seconds
         signature = self._batches.element_spec, tf.TensorSpec([], tf.int32)
         self._evaluate = tf.function(self._of_replicas, input_signature=signature, autograph=False)
@@ -99,7 +100,7 @@ class Evaluator:
         rounds = range(0, batches, self._replicas)
         for first, inputs in zip(rounds, self._batches.take(len(rounds)), strict=True):
             answers = self._evaluate(inputs, tf.constant(first))
-            for replica, batch, (losses, made) in zip(self._numbers, inputs, self._local(answers), strict=True):
+            for replica, batch, (losses, made) in zip(self._own_replicas, inputs, self._local(answers), strict=True):
                 number = first + replica
                 if names and number >= batches:
                     continue  # a batch that came again, because each replica needs one
@@ -121,7 +122,7 @@ class Evaluator:
 
     def _of_replicas(self, batches: tuple[Batch, ...], first: tf.Tensor) -> Any:
         """What each replica of this worker makes of its batch; `first` is the number of the first replica's batch."""
-        arguments = self._on_replicas(lambda replica: (batches[self._numbers.index(replica)], first + replica))
+        arguments = self._on_replicas(lambda replica: (batches[self._own_replicas.index(replica)], first + replica))
         return self._strategy.run(self._of_replica, args=arguments)
 
     def _batch(self, batch: Batch, number: tf.Tensor) -> tuple[dict[str, tf.Tensor], Any]:
@@ -152,5 +153,5 @@ class Evaluator:
         """The sum of the workers' arrays `own`, of one shape; at each place, all workers but one have 0."""
         if self._workers == 1 or not own.size:
             return own
-        values = self._on_replicas(lambda replica: own if replica == self._numbers[0] else np.zeros_like(own))
+        values = self._on_replicas(lambda replica: own if replica == self._own_replicas[0] else np.zeros_like(own))
         return self._local(self._total(values))[0].numpy()

@@ -73,19 +73,19 @@ def numbers(reference: ShowerSet, candidate: ShowerSet, documents: Documents) ->
 
     Monte Carlo's own values compare its even with its odd showers, so they are of half as many.
     """
-    document: dict[str, Any] = {"classifier": documents.classifier, "timing": documents.timing, "skipped": SKIPPED}
+    results: dict[str, Any] = {"classifier": documents.classifier, "timing": documents.timing, "skipped": SKIPPED}
     showers = min(len(reference), len(candidate))
     if reference.geometry.rings:
         histograms, vectors = _measured(reference, candidate)
         counts = {name: len(rows) for name, rows in vectors.items()}
         showers = min(counts.values())
-        document |= {
+        results |= {
             "skipped": None,
             "showers": counts,
             "separations": _separations(histograms),
             **(distances(*vectors.values()) or {"fpd": None, "kpd": None}),
         }
-    return document | {"published": published(reference.geometry, showers)}
+    return results | {"published": published(reference.geometry, showers)}
 
 
 def _measured(reference: ShowerSet, candidate: ShowerSet) -> tuple[dict[str, Histograms], dict[str, Array]]:

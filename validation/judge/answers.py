@@ -72,8 +72,8 @@ class Criterion:
     @property
     def excess(self) -> float:
         """The distance of the worst estimate from the target, in units of the tolerance."""
-        finite = [estimate.value for estimate in self.measurement.estimates if math.isfinite(estimate.value)]
-        return max(map(self.measurement.excess, finite), default=0.0)
+        values = [estimate.value for estimate in self.measurement.estimates if math.isfinite(estimate.value)]
+        return max(map(self.measurement.excess, values), default=0.0)
 
     @property
     def severity(self) -> tuple[int, float]:
@@ -135,8 +135,8 @@ def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
     """Numbers for a user interface to plot: the count of each answer, and the worst value of each kind of criterion."""
     answers = [criterion.verdict for criterion in criteria]
     counts = {f"criteria_{answer}": float(answers.count(answer)) for answer in get_args(Answer)}
-    finite = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
-    return counts | {judged.measurement.key: judged.value for judged in finite}  # the worst of its kind comes last
+    known = sorted((judged for judged in criteria if math.isfinite(judged.value)), key=lambda judged: judged.excess)
+    return counts | {judged.measurement.key: judged.value for judged in known}  # the worst of its kind comes last
 
 
 def _events_needed(measurement: Measurement, strict: float) -> int | None:

@@ -179,7 +179,7 @@ def _own(place: Tensor, mesh: Mesh) -> Tensor:
 def some_hits(view: Batch, parity: int, number: int, draws: Draws) -> tuple[Tensor, Tensor, Tensor]:
     """At most `number` hits of the colour `parity`: all hits of some layers of some showers, which are chosen evenly.
 
-    Layers are taken while their hits fit: one with more than the mean a little more seldom, by the excess / `number`.
+    Layers are taken while their hits fit. So the chance of a layer with more hits is less, by the excess / `number`.
     Returns places (number, 4), energies (number,), and how many hits each row represents, 0 for unused rows at the end.
     """
     place, value = tf.reshape(view["place"], [-1, 3]), tf.reshape(view["value"], [-1])

@@ -4,9 +4,9 @@ The share of the even colour comes first; it may be nothing or all. Then comes t
 hit, at least one where the colour has energy. Then comes the score of the deposit of each of these cells.
 
 The spectrum of the hits of a layer has edges, which a mixture of a few normals cannot follow: thin silicon seldom holds
-half the deposit of a minimum ionising particle. The score of an energy is the normal quantile of the fraction of the
-layer's hits below it. So scores have no edges, and smooth densities of scores give a spectrum with its edges in place.
-Above the score 1, a score rises with the logarithm; no edge is expected in that sixth of the hits.
+half the deposit of a minimum ionising particle, and hits begin at a threshold. The score of an energy is the normal
+quantile of the fraction of the layer's hits below it. So scores have no edges, and smooth densities of scores give a
+spectrum with its edges in place. Above the score 1, a score rises with the logarithm: no edge is in that sixth of hits.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def normal_scores(values: Tensor, quantiles: Tensor) -> Tensor:
 
 
 def scores(energy: Tensor, layer: Tensor, spectra: Tensor) -> Tensor:
-    """The scores (R,), at least -2 SCORE_REACH, of energies (R,) in layers (R,) of log `spectra` (layers, SCORES)."""
+    """The scores (R,), at least -2 SCORE_REACH, of energies (R,) in layers (R,), by the log energies `spectra`."""
     return tf.maximum(normal_scores(tf.math.log(energy), tf.gather(spectra, layer)), -2 * SCORE_REACH)
 
 
@@ -158,7 +158,7 @@ def share_of(logit: Tensor) -> Tensor:
 
 
 def log_share(logit: Tensor, cases: Tensor, mixture: Mixture) -> Tensor:
-    """log p (M,) of shares with these logits (M,), by log chances of the `cases` (M, CASES); BETWEEN, a log density."""
+    """log p (M,) of shares with these logits (M,), by log chances `cases` (M, CASES) and the `mixture` of logits."""
     between = tf.abs(logit) < REACH
     case = tf.where(between, BETWEEN, tf.where(logit > 0, ALL, NOTHING))
     return tf.gather(cases, case, batch_dims=1) + tf.where(between, log_mixture(logit, *mixture), 0.0)

@@ -1,8 +1,8 @@
 """A shower about its own axis: where its hits are, and the sums over each layer that later layers depend on.
 
-A shower is reflected in y to theta <= 90 degrees. Except in rings, it is reflected in x too: to phi >= 0 where it has
-an azimuth, else to an axis at x >= 0. Each reflection doubles what there is to learn from. Lengths are in cells
-(`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
+The detector is the same after a reflection in x, and after one in y with theta -> pi - theta. So a shower is reflected
+in y to theta <= 90 degrees and, except in rings, in x: to phi >= 0 where it has an azimuth, else to an axis at x >= 0.
+Lengths are in cells (`Geometry.cell_mm`), depths in layers (`Geometry.layer_pitch_mm`).
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> lis
 
 
 def _line(weight: Tensor, depth: Tensor, place: Tensor) -> tuple[Tensor, Tensor]:
-    """The best line place = at + slope * depth through K places, (N, K): at and slope (N,), which is 0 in one layer."""
+    """The best line place = at + slope * depth through K places, (N, K): at and slope (N,), 0 in a single layer."""
     total = tf.reduce_sum(weight, 1)
     mean_depth, mean_place = (tf.math.divide_no_nan(tf.reduce_sum(weight * term, 1), total) for term in (depth, place))
     away = depth - mean_depth[:, None]

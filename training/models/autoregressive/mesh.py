@@ -136,7 +136,8 @@ class Mesh:
     def index_inputs(self, place: Tensor) -> list[Tensor]:
         """Which sector and ring cells (R,) are of, one-hot, (R, n) and (R, m); [] for rectangular cells."""
         if not self.geometry.rings:
-            return []  # in rings, a particle on the edge of sectors always hits the same one
+            return []
+        # a particle on the edge of two sectors always hits the same one, which the distance does not tell
         return [tf.one_hot(index, number) for index, number in zip(self.indices(place), self.shape, strict=True)]
 
     def of(self, table: Array, layer: Tensor, place: Tensor) -> Tensor:
@@ -146,7 +147,7 @@ class Mesh:
     def of_kind(self, table: Array, layer: Tensor, at: Tensor) -> Tensor:
         """The entries `at` (...) of a `table` (kinds, entries, ...), each of the kind of its `layer`."""
         if len(table) > 1:
-            at += tf.gather(tf.constant(self.kind), layer) * table.shape[1]
+            at = at + tf.gather(tf.constant(self.kind), layer) * table.shape[1]
         return tf.gather(tf.constant(table.reshape(-1, *table.shape[2:])), at)
 
     def _neighbours(self) -> None:

@@ -78,7 +78,7 @@ class _Chain(keras.layers.Layer):
         self.built = True
 
     def call(
-        self, values: Tensor, present: Tensor, share: Tensor, to_come: Tensor, labels: Tensor, *, chosen: Any
+        self, values: Tensor, labels: Tensor, *, present: Tensor, share: Tensor, to_come: Tensor, chosen: Any
     ) -> Tensor:
         """Outputs (chosen, N, outputs) for the layers with the numbers `chosen`, given `values` (N, at least steps).
 
@@ -163,11 +163,11 @@ class TotalsDensity(keras.Model):
         """log p(v_k | v_<k, present, labels), (N, D), of v, `normal` (N, D). The `share` (N, layers) of the visible
         energy that each layer holds follows from v.
         """
-        outputs = [
-            self.of_layers(normal, present, share, ahead(present), labels, chosen=tf.range(self.first)),
-            self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals)),
-        ]
-        mixtures = mixture_of(tf.concat(outputs, 0))
+        layers = self.of_layers(
+            normal, labels, present=present, share=share, to_come=ahead(present), chosen=tf.range(self.first)
+        )
+        others = self.of_others(normal, self.told(normal, share, labels), tf.range(self.first, self.totals))
+        mixtures = mixture_of(tf.concat([layers, others], 0))
         return tf.transpose(log_mixture(tf.transpose(normal), *mixtures))
 
     def of_others(self, normal: Tensor, told: Tensor, chosen: Any) -> Tensor:

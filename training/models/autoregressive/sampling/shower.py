@@ -135,7 +135,8 @@ def drawn_totals(
         return drawn + value[:, None] * tf.gather(tf.eye(density.totals), k)
 
     def of_layer(k: Tensor, drawn: Tensor, share: Tensor, left: Tensor) -> tuple[Tensor, ...]:
-        drawn = draw(k, drawn, density.of_layers(drawn, present, share, to_come, labels, chosen=k[None]))
+        outputs = density.of_layers(drawn, labels, present=present, share=share, to_come=to_come, chosen=k[None])
+        drawn = draw(k, drawn, outputs)
         taken = tf.where(tf.gather(later, k, axis=1) > 0, share_taken(drawn, k), 1.0)
         held = left * taken * tf.gather(present, k, axis=1)
         return k + 1, drawn, share + held[:, None] * tf.gather(tf.eye(density.layers_seen), k), left - held
