@@ -17,9 +17,9 @@ def define(name: str = SHOWERS, platform: Platform | None = None) -> Any:
     """The pipeline of this name. If it is for a cluster, its steps get what they need on `platform`."""
     from kfp import dsl  # noqa: PLC0415  loads for a second, not needed for a bad name
 
-    from pipelines import calorimeter, vortex  # noqa: PLC0415
+    from pipelines import tasks  # noqa: PLC0415
 
-    steps = (vortex if name == FLOW else calorimeter).steps
+    steps = tasks.vortex if name == FLOW else tasks.calorimeter
     strategy, root = (platform.strategy, platform.pipeline_root) if platform else ("one-device", "")
     function = function_of(name, partial(steps, platform=platform), strategy)
     return dsl.pipeline(name=name, description=KINDS[name].__doc__, pipeline_root=root or None)(function)

@@ -97,7 +97,7 @@ _LIGHT = {
     "training.__main__, training.estimate.estimate, pipelines.checks, components.step": (*_STACK, "kfp"),
     "calopipe.storage, calopipe.verdict, calopipe.grade": (*_STACK, "h5py", "kfp", "numpy"),
     "calopipe.kubernetes": ("kubernetes", "kfp", "numpy"),
-    "components.train, pipelines.calorimeter, pipelines.remote.commands, training.nodes.trainjob": _STACK,
+    "components.train, pipelines.tasks, pipelines.remote.commands, training.nodes.trainjob": _STACK,
     "calopipe.showers.files, calopipe.flow.files, validation.compare": (*_STACK, "kfp", "scipy.signal"),
 }
 
