@@ -33,7 +33,8 @@ STEPS = ["preprocess", "train", "generate", "validate", "promote"]
 
 def write_small(path: Path, _platform: object, _name: str = "") -> None:
     """Write a small package, which is read 100 times as fast as that of the whole pipeline (half a second)."""
-    path.write_text("pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {preprocess: {}}}}\nschemaVersion: 2.1.0\n")
+    pipeline = "pipelineInfo: {name: calorimeter}\nroot: {dag: {tasks: {preprocess: {}}}}\nschemaVersion: 2.1.0\n"
+    path.write_text(f"{pipeline}---\nplatforms: {{}}\n")
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from calopipe.errors import InputError
 from pipelines import submit
 from pipelines.remote.client import Server, UnreachableError
 from pipelines.remote.connection import Connection, connection
-from pipelines.remote.schedules import trigger
+from pipelines.remote.runs import trigger
 
 HERE = "http://localhost:8080"
 

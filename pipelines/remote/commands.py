@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +81,8 @@ def _server(options: argparse.Namespace) -> Server:
     return Server(connection.connection(options))
 
 
-@contextmanager
-def _job(options: argparse.Namespace) -> Iterator[Job]:
-    """The checked job, compiled in a folder that is removed at the end of the block.
+def _job(options: argparse.Namespace) -> Job:
+    """The checked and compiled job.
 
     InputError also for a name that is too long for the server. The server would start a run whose name it cannot store,
     and then fail. The time is added to the name of a run.
@@ -104,16 +101,17 @@ def _job(options: argparse.Namespace) -> Iterator[Job]:
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch) / f"{options.pipeline}.yaml"
         package.write(file, cluster, options.pipeline)
-        yield Job(file, values, options.experiment, options.service_account)
+        compiled = file.read_text(encoding="utf-8")
+    return Job(compiled, values, options.experiment, options.service_account)
 
 
 def submit(options: argparse.Namespace) -> None:
     """Start one run, and print its id and where to see it; follow it if asked."""
-    with _job(options) as job:
-        from pipelines.remote import runs  # noqa: PLC0415
+    job = _job(options)
+    from pipelines.remote import runs  # noqa: PLC0415
 
-        server = _server(options)
-        run = runs.submit(server, job, options.name)
+    server = _server(options)
+    run = runs.submit(server, job, options.name)
     print(f"run: {run}\nsee: {runs.address(server, run)}", flush=True)
     if options.wait:
         runs.follow(server, run)
@@ -121,11 +119,11 @@ def submit(options: argparse.Namespace) -> None:
 
 def schedule(options: argparse.Namespace) -> None:
     """Start runs regularly."""
-    from pipelines.remote import schedules  # noqa: PLC0415
+    from pipelines.remote import runs  # noqa: PLC0415
 
-    trigger = schedules.trigger(options.cron)
-    with _job(options) as job:
-        print(f"recurring run: {schedules.create(_server(options), job, options.name, trigger)}")
+    trigger = runs.trigger(options.cron)
+    job = _job(options)
+    print(f"recurring run: {runs.schedule(_server(options), job, options.name, trigger)}")
 
 
 def status(options: argparse.Namespace) -> None:

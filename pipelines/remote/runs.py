@@ -1,14 +1,14 @@
-"""Runs on a cluster: start a run, follow it, show its state."""
+"""Runs on a cluster: start a run now or regularly, follow it, show its state."""
 
 from __future__ import annotations
 
+import calendar
 import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from graphlib import TopologicalSorter
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -20,13 +20,15 @@ from pipelines.remote.client import RefusalError, Server, UnreachableError, name
 POLL_SECONDS = 5.0
 PATIENCE_SECONDS = 600.0  # enough to make a port-forward again, or to restart an API server
 ENDS = {"SUCCEEDED", "SKIPPED", "FAILED", "CANCELED"}
+_LEAP_YEAR = 2024
+_MONTHS = [name.upper() for name in calendar.month_abbr]  # from 1
 
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled pipeline, its parameters, its experiment, and its service account (empty for the default one)."""
+    """A compiled pipeline as YAML, its parameters, experiment, and service account (empty for the default one)."""
 
-    package: Path
+    package: str
     parameters: Mapping[str, Any]
     experiment: str
     account: str
@@ -38,10 +40,10 @@ class Job:
         made = experiments or [services.experiment_service_create_experiment({"display_name": name} | server.scope)]
         if (wanted := server.connection.namespace) and not made[0].namespace:
             raise InputError(f"--namespace {wanted}: the server has one user, and runs all in its own; leave this out")
-        pipeline, *platform = yaml.safe_load_all(self.package.read_text(encoding="utf-8"))
+        pipeline, platform = yaml.safe_load_all(self.package)
         return {
             "experiment_id": made[0].experiment_id,
-            "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform[0]} if platform else pipeline,
+            "pipeline_spec": {"pipeline_spec": pipeline, "platform_spec": platform},
             "runtime_config": {"parameters": self.parameters},
         } | ({"service_account": self.account} if self.account else {})
 
@@ -62,6 +64,43 @@ def submit(server: Server, job: Job, name: str) -> str:
     """Start one run of `job`, named by `name` and the time. Returns its id."""
     run = {"display_name": f"{name} {datetime.now(UTC):%Y-%m-%d %H-%M-%S}"} | job.body(server)
     return str(server.runs.run_service_create_run(run).run_id)
+
+
+def trigger(cron: str) -> dict[str, Any]:
+    """The time of runs in the form of a request: six fields, seconds first. InputError.
+
+    The server refuses fields that it cannot read. But it also takes five fields, and reads the first as seconds, not as
+    minutes as in cron(8): 3:00 on Mondays would become every hour of January. For a day that does not exist, such as 30
+    February, it searches the calendar for ever: such a day of one month, on any day of the week, is refused here.
+    """
+    if (fields := len(cron.split())) != 6:
+        raise InputError(
+            f"--cron {cron!r}: {fields} fields, expected six fields, seconds first; '0 0 3 * * 1' is Mondays at 3:00:00"
+        )
+    day, month, weekday = cron.upper().split()[3:]
+    month = str(_MONTHS.index(month)) if month in _MONTHS else month
+    if day.isdecimal() and month.isdecimal() and weekday in {"*", "?"} and 1 <= int(month) <= 12:
+        last = calendar.monthrange(_LEAP_YEAR, int(month))[1]
+        if last < int(day) <= 31:
+            raise InputError(f"--cron {cron!r}: month {int(month)} has no day {day}; name one that it has")
+    return {"cron_schedule": {"cron": cron}}
+
+
+def schedule(server: Server, job: Job, name: str, trigger: Mapping[str, Any]) -> str:
+    """Start runs regularly, one at a time, without making up for missed runs. Returns the schedule's id.
+
+    No other schedule may have this name.
+    """
+    if server.schedules.recurring_run_service_list_recurring_runs(filter=named(name), **server.scope).recurring_runs:
+        raise InputError(f"--name {name}: there is such a schedule; delete it in the UI, or give another --name")
+    wanted = job.body(server) | {
+        "display_name": name,
+        "trigger": trigger,
+        "mode": "ENABLE",
+        "max_concurrency": 1,
+        "no_catchup": True,
+    }
+    return str(server.schedules.recurring_run_service_create_recurring_run(wanted).recurring_run_id)
 
 
 def address(server: Server, run: str) -> str:
