@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import PurePosixPath
 from typing import Any
@@ -107,18 +107,14 @@ def _check_input(
             )
 
 
-def paths(parameters: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """The name of each parameter that holds a path, with the path. A grade counts as a path if it is a file."""
-    yield from ((name, pattern) for name in ("input", "floor") for pattern in parameters.get(name, ()))
-    yield from ((name, parameters[name]) for name in ("output", "dataset", "registry") if parameters.get(name))
-    if (grade := parameters.get("grade", "")).endswith(".toml"):
-        yield "grade", grade
-
-
 def require_mounted(parameters: Mapping[str, Any], claim: str) -> None:
     """Raise InputError unless every step sees the paths in `parameters`, by `claim` = "NAME:PATH" or on gs://."""
     folder = claim.partition(":")[2]
-    for name, text in paths(parameters):
+    paths = [(name, pattern) for name in ("input", "floor") for pattern in parameters.get(name, ())]
+    paths += [(name, parameters[name]) for name in ("output", "dataset", "registry") if parameters.get(name)]
+    if (grade := parameters.get("grade", "")).endswith(".toml"):  # else it is a name
+        paths.append(("grade", grade))
+    for name, text in paths:
         path = PurePosixPath(text)
         if name != "grade" and text.startswith("gs:"):
             continue

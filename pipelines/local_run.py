@@ -59,8 +59,8 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     parameters = {**parameters, "output": str(output)}
     os.environ["PYTHONUNBUFFERED"] = "1"
     os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the run as Ctrl-C does, with its running step
     with (
-        _ended_by_sigterm(),
         alone(output),
         mirrored(output) as folder,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
@@ -88,16 +88,6 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
                 f"{view.tail}error: step {failed} failed; its last lines are above, all are in {addressed(str(log))}"
             )
     _show(parameters, output)
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the run as Ctrl-C does, with its running step."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _end_steps() -> None:
