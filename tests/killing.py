@@ -5,10 +5,10 @@ TensorFlow is imported once, and each training is a fork of this process, before
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -23,18 +23,14 @@ _KILLS = 10
 def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, steps: int) -> None:
     """Kill a training `after_s` seconds after it has written a checkpoint that is `steps` steps after its beginning."""
     aim = last_checkpoint(output) + steps
-    child = os.fork()
-    if child == 0:
-        main(arguments)
-        os._exit(0)
-    while steps and last_checkpoint(output) < aim:
-        if os.waitpid(child, os.WNOHANG)[0]:
-            raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
+    child = get_context("fork").Process(target=main, args=(arguments,))
+    child.start()
+    while steps and last_checkpoint(output) < aim and child.is_alive():
         time.sleep(0.002)
     time.sleep(after_s)
-    os.kill(child, signal.SIGKILL)
-    _, status = os.waitpid(child, 0)
-    if not os.WIFSIGNALED(status):
+    child.kill()
+    child.join()
+    if child.exitcode != -signal.SIGKILL:
         raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
 
 

@@ -15,7 +15,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from multiprocessing import Pipe
+from multiprocessing import Pipe, get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -72,29 +73,26 @@ def run(file: str, output: str, grade: str, began: Callable[[str], None]) -> Non
     began("end")
 
 
+def attempt(file: str, output: str, grade: str, disk: str, there: Connection) -> None:
+    """Make a run whose temporary files are on `disk`, and tell `there` of each step."""
+    tempfile.tempdir = os.environ["TMPDIR"] = disk
+    lock._RENEWED_S, lock._LEASED_S = 0.2, 1.0  # in place of half a minute after each kill
+    # a checkpoint for each step, and a part for each ten showers
+    training.run.loop.Loop._due = lambda *_: True
+    training.generation.part_files._PART_SHOWERS = 10
+    with untraced():
+        run(file, output, grade, there.send)
+
+
 class Attempt:
     """A run in a process of its own, with an empty disk."""
 
-    def __init__(self, file: str, output: str, grade: str) -> None:
+    def __init__(self, *what: str) -> None:
         self._disk = tempfile.mkdtemp()
-        self._here, there = Pipe()
+        self._here, there = Pipe(duplex=False)
         self._began = {}
-        self._process = os.fork()
-        if self._process == 0:
-            code = 1
-            try:
-                self._here.close()
-                tempfile.tempdir = os.environ["TMPDIR"] = self._disk
-                lock._RENEWED_S, lock._LEASED_S = 0.2, 1.0  # in place of half a minute after each kill
-                # a checkpoint for each step, and a part for each ten showers
-                training.run.loop.Loop._due = lambda *_: True
-                training.generation.part_files._PART_SHOWERS = 10
-                with untraced():
-                    run(file, output, grade, there.send)
-                there.recv()
-                code = 0
-            finally:
-                os._exit(code)
+        self._process = get_context("fork").Process(target=attempt, args=(*what, self._disk, there))
+        self._process.start()
         there.close()
 
     def until(self, step: str) -> float:
@@ -109,14 +107,12 @@ class Attempt:
         return now - before
 
     def end(self, *, kill: bool) -> None:
-        """Wait for its end, or kill it and make its disk empty."""
+        """Wait for its end, or kill it unless it has ended; make its disk empty."""
         if kill:
-            os.kill(self._process, signal.SIGKILL)
-        else:
-            self._here.send("end")
-        _, status = os.waitpid(self._process, 0)
-        if kill != os.WIFSIGNALED(status) or (not kill and status):
-            raise SystemExit(f"the run ended with status {status}")
+            self._process.kill()
+        self._process.join()
+        if self._process.exitcode not in ((0, -signal.SIGKILL) if kill else (0,)):
+            raise SystemExit(f"the run ended with {self._process.exitcode}")
         self._here.close()
         shutil.rmtree(self._disk)
 
@@ -130,15 +126,15 @@ def main(kills: int, file: str, grade: str, *outputs: str) -> None:
     print("seconds:", {step: round(seconds, 1) for step, seconds in took.items()}, flush=True)
     for output in others:
         for step in _KILLED[:kills]:
-            attempt = Attempt(file, output, grade)
-            attempt.until(step)
+            lost = Attempt(file, output, grade)
+            lost.until(step)
             after_s = random.uniform(0, took[step])
             time.sleep(after_s)
-            attempt.end(kill=True)
+            lost.end(kill=True)
             print(f"killed {after_s:.1f} s after the beginning of {step}", flush=True)
-        attempt = Attempt(file, output, grade)
-        attempt.until("end")
-        attempt.end(kill=False)
+        last = Attempt(file, output, grade)
+        last.until("end")
+        last.end(kill=False)
 
 
 if __name__ == "__main__":
