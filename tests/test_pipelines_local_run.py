@@ -130,7 +130,10 @@ def test_parts_of_a_run_that_is_not_done_are_counted(tmp_path: Path, monkeypatch
         run / "model/checkpoints", "step-000000009.json", "step-000000010.json", "step-000000020.npz", "step-30.json.x"
     )
     _touch(run, "rollouts/a.h5")
+    _touch(tmp_path / "shared", "manifest.json")
     states = _states(run)
+    assert states["dataset"][0] == "damaged"
+    assert "manifest.json: " in states["dataset"][1]
     assert states["showers"] == ("done", "1 roll-outs", ("rollouts",))
     assert states["model"][1].startswith("step 10 is saved")
 

@@ -17,8 +17,6 @@ import pytest
 from kubeflow_server import STEPS, Fault, Kubeflow, departures, write_small
 
 from calopipe.errors import InputError
-from calopipe.showers.cells import Geometry, Layer
-from calopipe.showers.detectors import split_values
 from components.image import IMAGE
 from pipelines import parameters, submit
 from pipelines.remote import client, runs
@@ -278,30 +276,6 @@ def test_ctrl_c_ends_the_waiting_and_not_the_run(kubeflow: Kubeflow) -> None:
         assert process.returncode == 130
 
 
-def test_a_run_is_given_the_calorimeter_and_not_its_file(
-    kubeflow: Kubeflow, command: Command, small: None, tmp_path: Path
-) -> None:
-    """The steps need not see the file, which may have changed or gone when a schedule runs."""
-    (tmp_path / "own.toml").write_text(
-        "file_unit_gev = 1\n[[layers]]\npitch_mm = 4\nx0 = 1\nangles = 3\nr_edges_mm = [0, 2]\n"
-    )
-    run = kubeflow.runs[_id(command("submit", *WHAT, "--geometry", f"{tmp_path / 'own.toml'},layer_pitch_mm=5"))]
-    text = run["runtime_config"]["parameters"]["geometry"]
-    (tmp_path / "own.toml").unlink()
-    geometry, values = split_values(text)
-    assert geometry == Geometry.of_layers([Layer(4.0, 1.0, (3, 1), r_edges_mm=(0.0, 2.0))], 1.0)
-    assert values == {"layer_pitch_mm": 5}
-    assert "own" not in text
-    run = kubeflow.runs[_id(command("submit", *WHAT, "--geometry", "cell_mm=5"))]
-    assert run["runtime_config"]["parameters"]["geometry"] == "cell_mm=5"
-    for wrong in (str(tmp_path / "own.toml"), "cell_mm=x"):
-        with pytest.raises(InputError, match="--geometry"):
-            command("submit", *WHAT, "--geometry", wrong)
-    command("schedule", "--cron", "0 0 3 * * 1", *WHAT, "--geometry", "calochallenge-2")
-    (recurring,) = kubeflow.recurring.values()
-    assert recurring["runtime_config"]["parameters"]["geometry"].startswith('{"shape":[16,9,45]')
-
-
 def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_its_own(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -323,12 +297,17 @@ def test_without_a_command_the_sample_is_run_here_and_a_flow_into_a_folder_of_it
     assert ran[-1] == (given, Path("/x"), {"verbose": True, "name": "calorimeter"})
 
 
-def test_a_training_setting_is_json_or_text() -> None:
-    command = ["run", "--set", "average=0.9", "--set", "precision=float16", "--set", "name=a=b", "--set", "on=true"]
-    told = parameters.given_parameters(submit.parser().parse_args(command))["settings"]
-    assert told == {"average": 0.9, "precision": "float16", "name": "a=b", "on": True}
+def test_a_run_is_given_settings_as_json_or_text_and_the_calorimeter_in_place_of_its_name() -> None:
+    """The steps need not know the name, nor see a file of the calorimeter, which may have gone when they run."""
+
+    def given(*options: str) -> dict[str, Any]:
+        return parameters.given_parameters(submit.parser().parse_args(["run", *options]))
+
+    told = given("--set", "average=0.9", "--set", "precision=float16", "--set", "name=a=b", "--set", "on=true")
+    assert told["settings"] == {"average": 0.9, "precision": "float16", "name": "a=b", "on": True}
     for wrong in ("average", "=0.9"):
         with pytest.raises(InputError, match=f"--set {wrong}: expected NAME=VALUE"):
-            parameters.given_parameters(submit.parser().parse_args(["run", "--set", wrong]))
+            given("--set", wrong)
+    assert given("--geometry", "calochallenge-2")["geometry"].startswith('{"shape":[16,9,45]')
     with pytest.raises(InputError, match=r"geometry .*: holds \{\{"):
-        parameters.given_parameters(submit.parser().parse_args(["run", "--geometry", "a{{b}}.toml"]))
+        given("--geometry", "a{{b}}.toml")
