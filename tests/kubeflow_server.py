@@ -43,7 +43,7 @@ class Operation:
 
     name: str
     method: str
-    path: str
+    path: re.Pattern[str]
     query: frozenset[str]
     body: str | None
     answer: str
@@ -62,8 +62,9 @@ def contract() -> list[Operation]:
             model = re.search(rf":type {body[1]}: (\S+)", source)[1] if body else None  # type: ignore[index]
             answer = re.search(r"response_type='([^']+)'", source)[1]  # type: ignore[index]
             query = frozenset(re.findall(r"query_params.append\(\('([^']+)'", source))
-            found.append(Operation(name.removesuffix("_with_http_info"), method, path, query, model, answer))
-    return sorted(found, key=lambda operation: operation.path.count("{"))
+            place = re.compile(re.sub(r"\{(?:\w+\.)?(\w+)\}", r"(?P<\1>[^/:]+)", path))
+            found.append(Operation(name.removesuffix("_with_http_info"), method, place, query, model, answer))
+    return sorted(found, key=lambda operation: operation.path.groups)
 
 
 CONTRACT = contract()
@@ -110,11 +111,7 @@ class Fault:
 
 
 class RefusalError(Exception):
-    """An error of the API, by its HTTP status and gRPC code."""
-
-    def __init__(self, status: int, code: int, message: str) -> None:
-        super().__init__(message)
-        self.status, self.code = status, code
+    """An error of the API: its HTTP status and its message."""
 
 
 @dataclass
@@ -178,8 +175,9 @@ class Kubeflow:
         """Each request finds the run one step further."""
         run = self._known(self.runs, asked.query["run_id"], "Run")
         self.ticks[run["run_id"]] += 1
-        whole = run.get("pipeline_spec") or self._version_of(run)["pipeline_spec"]
-        run |= self._progress(run["run_id"], _order(whole), self.ticks[run["run_id"]])
+        version = run.get("pipeline_version_reference")
+        stated = self.versions[version["pipeline_version_id"]] if version else run
+        run |= self._progress(run["run_id"], _order(stated["pipeline_spec"]), self.ticks[run["run_id"]])
         return run
 
     def run_service_list_runs(self, asked: Asked) -> dict[str, Any]:
@@ -227,9 +225,6 @@ class Kubeflow:
         """What is stored of a run or schedule: with the account of its pods, the default one where none is told."""
         return body | {"service_account": body.get("service_account") or "pipeline-runner"}
 
-    def _version_of(self, run: dict[str, Any]) -> dict[str, Any]:
-        return self._known(self.versions, run["pipeline_version_reference"]["pipeline_version_id"], "PipelineVersion")
-
     def _add(self, table: dict[str, Any], key: str, document: dict[str, Any]) -> dict[str, Any]:
         identity = str(uuid.uuid4())
         table[identity] = document | {key: identity, "created_at": NOW}
@@ -237,12 +232,12 @@ class Kubeflow:
 
     def _known(self, table: dict[str, Any], identity: str, what: str) -> dict[str, Any]:
         if identity not in table:
-            raise RefusalError(404, 5, f"ResourceNotFoundError: {what} {identity} not found")
+            raise RefusalError(404, f"ResourceNotFoundError: {what} {identity} not found")
         return table[identity]
 
     def _allow(self, namespace: str | None) -> None:
         if self.multi_user and namespace != "team":
-            raise RefusalError(403, 7, f"User 'me' is not authorized: no access (request: namespace:{namespace})")
+            raise RefusalError(403, f"User 'me' is not authorized: no access (request: namespace:{namespace})")
 
     def _page(self, key: str, table: dict[str, Any], asked: Asked) -> dict[str, Any]:
         """The first page of what the namespace has, the newest first if asked so."""
@@ -308,14 +303,15 @@ class _Handler(Answering):
         kubeflow = self.server.state
         try:
             if operation is None:
-                raise RefusalError(404, 5, "Not Found")
+                raise RefusalError(404, "Not Found")
             secrets = {asked.headers.get("authorization"), asked.headers.get("cookie")}
             if kubeflow.secret and not secrets & {kubeflow.secret, f"Bearer {kubeflow.secret}"}:
-                raise RefusalError(401, 16, f"Unauthenticated: {', '.join(map(str, secrets))} is not known")
+                raise RefusalError(401, f"Unauthenticated: {', '.join(map(str, secrets))} is not known")
             kubeflow.departures += _departures_of(operation, asked)
             answer = getattr(kubeflow, operation.name)(asked)
         except RefusalError as error:
-            return error.status, {"error": str(error), "code": error.code, "message": str(error), "details": []}
+            status, message = error.args
+            return status, {"error": message, "message": message, "details": []}
         kubeflow.departures += departures(answer, operation.answer, f"answer of {operation.name}")
         return 200, answer
 
@@ -330,15 +326,13 @@ class _Handler(Answering):
 def _route(method: str, path: str) -> tuple[Operation | None, dict[str, str]]:
     """The operation of a path, and the values of the path's parameters."""
     for operation in CONTRACT:
-        pattern = re.sub(r"\\\{([\w.]+)\\\}", r"(?P<\1>[^/:]+)", re.escape(operation.path).replace("\\.", "_dot_"))
-        if operation.method == method and (hit := re.fullmatch(pattern, path)):
+        if operation.method == method and (hit := operation.path.fullmatch(path)):
             return operation, hit.groupdict()
     return None, {}
 
 
 def _departures_of(operation: Operation, asked: Asked) -> Iterator[str]:
-    places = set(re.findall(r"\{([\w.]+)\}", operation.path))
-    for key in asked.query.keys() - operation.query - places:
+    for key in asked.query.keys() - operation.query - operation.path.groupindex.keys():
         yield f"{operation.name}: no query parameter {key}"
     if operation.body:
         yield from departures(asked.body, operation.body, f"body of {operation.name}")

@@ -20,7 +20,7 @@ from kfp import components
 from kfp.kubernetes.kubernetes_executor_config_pb2 import KubernetesExecutorConfig
 
 from calopipe.errors import InputError
-from calopipe.options import default_of, settings_of
+from calopipe.options import settings_of
 from components.train import train
 from pipelines import package, parameters, submit
 from pipelines.cluster.platform import SINGLE_HOST, Platform, tpu
@@ -96,12 +96,9 @@ def test_kfp_reads_what_was_written(tmp_path: Path) -> None:
 
 
 def test_the_options_of_the_command_line_are_the_compiled_parameters(plain: _Package) -> None:
-    stated = {each.name: each for each in settings_of(parameters.ShowerParameters)}
-    assert stated.keys() == plain.parameters.keys()
-    for name, compiled in plain.parameters.items():
-        assert stated[name].metadata["help"] == compiled["description"] != ""
-        if name != "strategy":  # whose default the cluster decides
-            assert default_of(stated[name]) == compiled.get("defaultValue")
+    stated = {each.name: each.metadata["help"] for each in settings_of(parameters.ShowerParameters)}
+    assert all(stated.values())
+    assert stated == {name: compiled["description"] for name, compiled in plain.parameters.items()}
 
 
 def test_every_attempt_at_a_step_has_its_whole_time() -> None:
@@ -125,20 +122,13 @@ def test_what_is_asked_for_a_step_is_what_its_pod_has() -> None:
     for pod in compiled.messages.values():
         (mount,) = pod.pvc_mount
         assert (mount.constant, mount.mount_path) == ("shared", "/data/a")
-        assert mount.pvc_name_parameter.runtime_value.constant.string_value == "shared"
     assert compiled.messages["validate"].active_deadline_seconds == 1800
-    (memory,) = compiled.messages["train"].empty_dir_mounts
-    assert (memory.mount_path, memory.medium, memory.size_limit) == ("/dev/shm", "Memory", "")  # noqa: S108
-    assert not compiled.messages["generate"].empty_dir_mounts
     assert compiled.limits("train") == {"cpu": "2500m", "memory": "32Gi"}
     assert compiled.limits("validate") == {"cpu": "1.5", "memory": "900Mi"}
     for container in compiled.containers.values():
         resources = container["resources"]
         assert resources["resourceCpuRequest"] == resources["resourceCpuLimit"]
         assert resources["resourceMemoryRequest"] == resources["resourceMemoryLimit"]
-    found = {step: {v["name"]: v["value"] for v in compiled.containers[step]["env"]} for step in STEPS}
-    for variable in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):  # whole ones, upwards
-        assert [found[step][variable] for step in ("preprocess", "train", "generate", "validate")] == list("2312")
 
 
 # Labels, taints and resources as GKE documents them for pods that use GPUs and single-host TPU slices.

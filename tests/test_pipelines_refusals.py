@@ -180,7 +180,7 @@ def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> 
 def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
     kubeflow.faults = {"recurring_run_service_create_recurring_run": [Fault(done=True)]}
     assert "the request may have been done" in refused(capsys, *SCHEDULE)
-    assert "--name calorimeter: there is such a schedule" in refused(capsys, *SCHEDULE)
+    assert "--name calorimeter: there is such a schedule; delete it in the UI" in refused(capsys, *SCHEDULE)
     assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
     assert len(kubeflow.experiments) == 1
 
