@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -130,7 +131,10 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     from validation.report.page import html, render
 
     card = model_folder.model_in(output / "model")
-    picture = b""
+    verdict, picture = "", b""
+    if not failed:
+        with suppress(InputError):
+            verdict = read_verdict(output / VERDICT_FILE)["verdict"]
     if (output / OVERVIEW_FILE).is_file():
         with (output / OVERVIEW_FILE).open("rb") as stream:
             picture = stream.read()
@@ -140,7 +144,7 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
         parts=parts(output),
         log=f"logs/{noted(output)['log']}",
         failed=failed,
-        verdict="" if failed else _answer(output),
+        verdict=verdict,
         picture=base64.b64encode(picture).decode(),
         facts=_facts(card) if card else {},
         epochs=_epochs(output / "model"),
@@ -149,13 +153,6 @@ def write_index(output: storage.Location, failed: str = "") -> storage.Location:
     with storage.replacing(path) as temporary:
         temporary.write_text(html(f"Run {output.name}", body), encoding="utf-8")
     return path
-
-
-def _answer(output: storage.Location) -> str:
-    try:
-        return str(read_verdict(output / VERDICT_FILE)["verdict"])
-    except InputError:
-        return ""
 
 
 def _facts(card: Card) -> dict[str, str]:

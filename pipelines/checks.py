@@ -39,7 +39,9 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     changes = {name: values[name] for name in PARAMETERS if values[name] != 0}  # 0: the config's own, or a valid seed
     if platform:
         changes["strategy"] = platform.strategy
-    with offered(_model_file(values["model_file"])):
+    if packed := values["model_file"]:
+        quiet_tensorflow()  # the user's file may import TensorFlow
+    with offered(ModelFile.unpacked(packed) if packed else None):
         config = with_settings(named_config(values["config"], **changes), values["settings"])
     output = storage.location(values["output"])
     if flow:
@@ -70,13 +72,6 @@ def check(parameters: Mapping[str, Any], pipeline: str = SHOWERS, platform: Plat
     else:
         _check_input(values["input"], storage.location(dataset), settings, tolerance, config)
     storage.require_writable(output)
-
-
-def _model_file(packed: str) -> ModelFile | None:
-    if not packed:
-        return None
-    quiet_tensorflow()  # the user's file may import TensorFlow
-    return ModelFile.unpacked(packed)
 
 
 def _require_period(flow: FlowFile, steps: int, pair_step: int) -> None:
