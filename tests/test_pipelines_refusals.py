@@ -5,11 +5,11 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import commands
 import pytest
 from kubeflow_server import Fault, Kubeflow, serve, write_small
 from kubernetes_api import self_signed
 
-from calopipe.errors import one_line_errors
 from pipelines import submit
 from pipelines.remote import client, runs
 from pipelines.remote.connection import connection
@@ -30,17 +30,10 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return waited
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+def refused(*arguments: str) -> str:
     """The one line with which a command is refused."""
-    capsys.readouterr()
-    with pytest.raises(SystemExit) as ended, one_line_errors():
-        submit.main([*arguments])
-    assert ended.value.code == 2
-    said = capsys.readouterr()
-    *_, line = said.err.splitlines()
-    assert line.startswith("error: ")
-    assert "Traceback" not in said.err
-    assert SECRET not in said.err + said.out
+    line = commands.refused(list(arguments), command=submit.main)
+    assert SECRET not in line
     return line
 
 
@@ -65,19 +58,19 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )  # fmt: skip
 def test_a_request_that_fails_is_repeated_if_that_may_help_and_a_creation_that_may_be_going_on_is_not(
-    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fault: Fault, line: str
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch, fault: Fault, line: str
 ) -> None:
     if fault.hang:
         monkeypatch.setattr(client, "READ_SECONDS", 0.05)
     kubeflow.faults["*"] = [fault]
-    told = refused(capsys, "status")
+    told = refused("status")
     assert f"error: {kubeflow.address}: {line}" in told
     assert len(told) < 500
     assert len(kubeflow.asked) == {0: 5, 429: 5, 502: 5, 503: 5, 504: 5}.get(fault.status, 1)
     if fault.hang:
         monkeypatch.setattr(client, "READ_SECONDS", 2.0)  # enough for the requests that do not hang
     kubeflow.faults = {"run_service_create_run": [fault]}
-    told = refused(capsys, *SUBMIT)
+    told = refused(*SUBMIT)
     assert f"error: {kubeflow.address}: {line}" in told
     again = "; the request may have been done, even if no list of the server shows that; look before you repeat it"
     look = ": kubectl get workflows,scheduledworkflows --namespace kubeflow"
@@ -103,9 +96,9 @@ def test_a_request_that_fails_is_repeated_if_that_may_help_and_a_creation_that_m
 )
 @pytest.mark.parametrize("task", [SUBMIT, SCHEDULE], ids=lambda task: task[0])
 def test_what_the_steps_would_not_see_or_could_not_do(
-    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], options: list[str], line: str
+    kubeflow: Kubeflow, task: list[str], options: list[str], line: str
 ) -> None:
-    assert refused(capsys, *task, *options).startswith(f"error: {line}")
+    assert refused(*task, *options).startswith(f"error: {line}")
     assert not kubeflow.asked
 
 
@@ -116,9 +109,9 @@ def test_what_the_steps_would_not_see_or_could_not_do(
         (["run", "--pipeline", "another"], "argument --pipeline: invalid choice: 'another'"),
     ],
 )
-def test_an_option_that_there_is_not(capsys: pytest.CaptureFixture[str], arguments: list[str], line: str) -> None:
+def test_an_option_that_there_is_not(arguments: list[str], line: str) -> None:
     """Devices and nodes decide the strategy. The pipeline is read before the other options, which depend on it."""
-    told = refused(capsys, *arguments)
+    told = refused(*arguments)
     assert told.startswith(f"error: {line}")
     assert told.endswith("; see submit.py --help")
 
@@ -133,13 +126,13 @@ def test_paths_that_the_steps_see(kubeflow: Kubeflow) -> None:
 
 @pytest.mark.parametrize("kind", ["token", "cookie"])
 def test_a_wrong_secret_is_named_and_not_shown(
-    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, tmp_path: Path, kind: str
+    kubeflow: Kubeflow, caplog: pytest.LogCaptureFixture, tmp_path: Path, kind: str
 ) -> None:
     """The server of this test repeats the secret in its refusal, as some gateways do."""
     kubeflow.secret = "another"  # noqa: S105
     (tmp_path / "secret").write_text(SECRET if kind == "token" else f"authservice_session={SECRET}")
     caplog.set_level("DEBUG")
-    line = refused(capsys, "status", f"--{kind}-file", str(tmp_path / "secret"))
+    line = refused("status", f"--{kind}-file", str(tmp_path / "secret"))
     renew = "write a fresh one there" if kind == "token" else "log in again and copy the new one"
     assert f"access refused (401) with the {kind} in {tmp_path / 'secret'}; {renew}: Unauthenticated: " in line
     assert "***" in line
@@ -177,10 +170,10 @@ def test_a_busy_server_is_waited_for(kubeflow: Kubeflow, waits: list[float]) -> 
     assert waits == [7, 30]
 
 
-def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow) -> None:
     kubeflow.faults = {"recurring_run_service_create_recurring_run": [Fault(done=True)]}
-    assert "the request may have been done" in refused(capsys, *SCHEDULE)
-    assert "--name calorimeter: there is such a schedule; delete it in the UI" in refused(capsys, *SCHEDULE)
+    assert "the request may have been done" in refused(*SCHEDULE)
+    assert "--name calorimeter: there is such a schedule; delete it in the UI" in refused(*SCHEDULE)
     assert [one["display_name"] for one in kubeflow.recurring.values()] == ["calorimeter"]
     assert len(kubeflow.experiments) == 1
 
@@ -188,12 +181,12 @@ def test_a_schedule_whose_answer_is_lost_is_made_once(kubeflow: Kubeflow, capsys
 @pytest.mark.parametrize("task", [SUBMIT, SCHEDULE], ids=lambda task: task[0])
 @pytest.mark.parametrize(("option", "most"), [("--name", 235), ("--experiment", 128)])
 def test_a_name_that_the_server_cannot_store_is_refused_before_it_is_asked(
-    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], task: list[str], option: str, most: int
+    kubeflow: Kubeflow, task: list[str], option: str, most: int
 ) -> None:
     """The server would start the run and then fail. The name has characters of two bytes in UTF-8, one too many."""
     name = "\N{GREEK SMALL LETTER ALPHA}" * (most // 2) + "a" * (most % 2)
     told = f"error: {option} {name[:20]}...: {most + 1} bytes long, the server stores {most}; give a shorter one"
-    assert refused(capsys, *task, option, name + "a") == told
+    assert refused(*task, option, name + "a") == told
     assert not kubeflow.asked
     submit.main([*task, option, name])
     (stored,) = (*kubeflow.runs.values(), *kubeflow.recurring.values())
@@ -215,13 +208,13 @@ def test_requests_that_are_repeated_are_not_warned_of(
 
 
 def test_following_a_server_that_stays_away_ends_and_says_how_to_go_on(
-    kubeflow: Kubeflow, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    kubeflow: Kubeflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = kubeflow.begun(STEPS)
     monkeypatch.setattr(runs, "PATIENCE_SECONDS", -1)
     for fault in (Fault(500), Fault(401), Fault(302)):  # also where what opened it has run out
         kubeflow.faults["run_service_get_run"] = [fault]
-        assert f"the run goes on: submit.py status {run} --wait" in refused(capsys, "status", run, "--wait")
+        assert f"the run goes on: submit.py status {run} --wait" in refused("status", run, "--wait")
 
 
 def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -229,7 +222,7 @@ def test_a_certificate_of_the_clusters_own(tmp_path: Path, capsys: pytest.Captur
         pytest.skip("openssl is missing, which makes the certificate")
     certificate, key = self_signed(tmp_path, "cluster")
     with serve(certificate, key) as kubeflow:
-        line = refused(capsys, "status", "--endpoint", kubeflow.address)
+        line = refused("status", "--endpoint", kubeflow.address)
         assert "TLS failed (" in line
         assert "give --ca-file" in line
         options = submit.parser().parse_args(["status", "--endpoint", kubeflow.address])

@@ -39,46 +39,36 @@ def arrive(number: int, folder: Path) -> None:
     write_file(folder / path.name, showers, geometry=SMALL_GEOMETRY)
 
 
-class Schedule:
-    """Runs of the same command, again and again."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.registry = Registry(folder / "registry")
-        (folder / "wide.toml").write_text(GRADE)
-
-    def run(self, *more: str) -> str:
-        """What a run printed."""
-        command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--verbose"]
-        command += ["--config", "small", "--steps", "40", "--registry", self.registry.place]
-        command += ["--input", f"{self.folder}/in/*.h5", "--output", f"{self.folder}/run"]
-        command += ["--grade", f"{self.folder}/wide.toml"]
-        return said(*command, *more)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # five runs of the pipeline, each of six processes
 def test_a_model_is_kept_current(tmp_path: Path) -> None:
-    schedule = Schedule(tmp_path)
-    registry, run = schedule.registry, tmp_path / "run"
+    registry, run = Registry(tmp_path / "registry"), tmp_path / "run"
+    (tmp_path / "wide.toml").write_text(GRADE)
+
+    def again(*more: str) -> str:
+        """What a run of the same command printed, with `more` options."""
+        command = [sys.executable, ROOT / "pipelines/submit.py", "run", "--verbose", "--config", "small"]
+        command += ["--steps", "40", "--input", f"{tmp_path}/in/*.h5", "--output", run]
+        return said(*command, "--registry", registry.place, "--grade", tmp_path / "wide.toml", *more)
+
     for number in (0, 1):
         arrive(number, tmp_path / "in")
 
     # the first run promotes what it trained
-    told = schedule.run()
+    told = again()
     assert "preprocessing 600 showers of 2 files, 2 of them new" in told
     (first,) = registry.history()
     assert read_card(run / "model").trained["warm_start"] is None
     assert read_verdict(run / "verdict.json")["incumbent"] is None
 
     # nothing new: every step finds its output standing, and says so
-    told = schedule.run()
+    told = again()
     for stands in ("dataset stands", "model stands", "showers stand", "verdict stands", "promotion stands"):
         assert stands in told
 
     # a new file: it alone is preprocessed, and training goes on from the model in use, which the new one has to beat
     arrive(2, tmp_path / "in")
-    told = schedule.run()
+    told = again()
     assert "preprocessing 900 showers of 3 files, 1 of them new: 1 of 3 pieces to do" in told
     assert read_manifest(run / "dataset").events["read"] == 900
     challenger = read_card(run / "model")
@@ -90,14 +80,14 @@ def test_a_model_is_kept_current(tmp_path: Path) -> None:
 
     # what was rolled back does not come back by itself; a person may bring it back
     registry.rollback()
-    told = schedule.run()
+    told = again()
     assert "verdict stands" in told
     assert "not promoted: this model was rolled back on" in told
     current = registry.rollback(second.model)
     assert registry.current() == current
 
     # a challenger that has learned nothing is accepted under this grade, and worse; so it is not promoted
-    told = schedule.run("--warm-start", "none", "--set", "learning_rate=1e-9", "--steps", "1")
+    told = again("--warm-start", "none", "--set", "learning_rate=1e-9", "--steps", "1")
     assert read_card(run / "model").trained["warm_start"] is None
     verdict = read_verdict(run / "verdict.json")
     assert (verdict["verdict"], verdict["incumbent"]["outcome"]) == ("accepted", "worse")
