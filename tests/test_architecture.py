@@ -42,12 +42,9 @@ LAYERS = {
 
 
 def modules() -> dict[str, Path]:
-    found = {}
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    return found
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    names = (".".join(path.relative_to(ROOT).with_suffix("").parts) for path in paths)
+    return {name.removesuffix(".__init__"): path for name, path in zip(names, paths, strict=True)}
 
 
 def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
@@ -62,14 +59,6 @@ def imports(path: Path, known: dict[str, Path]) -> Iterator[str]:
             yield from (alias.name for alias in node.names if alias.name in known)
 
 
-@pytest.fixture(scope="module")
-def graph() -> dict[str, set[str]]:
-    known = modules()
-    found = {name: set(imports(path, known)) for name, path in known.items()}
-    assert sum(map(len, found.values())) > 300  # or the search is broken
-    return found
-
-
 def layer(module: str) -> int:
     fits = {
         prefix: number
@@ -80,9 +69,10 @@ def layer(module: str) -> int:
     return fits[max(fits, key=len)]
 
 
-def test_imports_go_to_other_packages_as_they_may_within_one_downwards_and_in_no_circle(
-    graph: dict[str, set[str]],
-) -> None:
+def test_imports_go_to_other_packages_as_they_may_within_one_downwards_and_in_no_circle() -> None:
+    known = modules()
+    graph = {name: set(imports(path, known)) for name, path in known.items()}
+    assert sum(map(len, graph.values())) > 300  # or the search is broken
     for module, others in graph.items():
         for other in others:
             mine, theirs = (each.partition(".")[0] for each in (module, other))

@@ -231,9 +231,10 @@ def test_reasons_that_the_step_could_not_give(
 @pytest.mark.parametrize(
     ("nodes", "why"),
     [
-        ([("Pod", "Failed", "before", 4), ("Pod", "Error", "the last", 5), ("Pod", "Error", "never made", None),
+        ([("Pod", "Error", "before", 4), ("Pod", "Failed", "the last", 5), ("Pod", "Error", "never made", None),
           ("Pod", "Succeeded", "well", 9), ("DAG", "Failed", "child failed", 9), ("Pod", "Failed", None, 9)],
          "the last"),
+        ([("Pod", "Error", "never made", None), ("DAG", "Failed", "child failed", 9)], "never made"),
         ([("DAG", "Failed", "child failed", 9)], "of the whole"),
     ],
 )  # fmt: skip
