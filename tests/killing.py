@@ -20,24 +20,19 @@ from training.model_folder import last_checkpoint
 _KILLS = 10
 
 
-def kill_one(output: storage.Location, arguments: list[str], *, after_s: float, steps: int) -> None:
-    """Kill a training `after_s` seconds after it has written a checkpoint that is `steps` steps after its beginning."""
-    aim = last_checkpoint(output) + steps
-    child = get_context("fork").Process(target=main, args=(arguments,))
-    child.start()
-    while steps and last_checkpoint(output) < aim and child.is_alive():
-        time.sleep(0.002)
-    time.sleep(after_s)
-    child.kill()
-    child.join()
-    if child.exitcode != -signal.SIGKILL:
-        raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
-
-
 if __name__ == "__main__":
-    random, place = np.random.default_rng(1), storage.location(sys.argv[1])
+    random, output, arguments = np.random.default_rng(1), storage.location(sys.argv[1]), sys.argv[2:]
     for number in range(_KILLS):
         # twice while it starts; else while the steps after the first are done, written and noted
         steps, after_s = (0, random.uniform(0, 3)) if number in (0, 5) else (1, random.uniform(0, 0.1))
-        kill_one(place, sys.argv[2:], after_s=after_s, steps=steps)
-        print(f"killed at step {last_checkpoint(place)}", flush=True)
+        aim = last_checkpoint(output) + steps
+        child = get_context("fork").Process(target=main, args=(arguments,))
+        child.start()
+        while steps and last_checkpoint(output) < aim and child.is_alive():
+            time.sleep(0.002)
+        time.sleep(after_s)
+        child.kill()
+        child.join()
+        if child.exitcode != -signal.SIGKILL:
+            raise SystemExit(f"the training ended by itself, at step {last_checkpoint(output)}")
+        print(f"killed at step {last_checkpoint(output)}", flush=True)

@@ -288,10 +288,8 @@ class _Handler(Answering):
         kubeflow.asked.append(asked)
         waiting = kubeflow.faults.get(name, [])
         fault = waiting.pop(0) if waiting else next(iter(kubeflow.faults.get("*", [])), None)
-        if fault and not fault.done:
-            self._fail(fault)
-            return
-        status, answer = self._answer(operation, asked)
+        if not fault or fault.done:
+            status, answer = self._answer(operation, asked)
         if fault:
             self._fail(fault)
         else:

@@ -226,9 +226,7 @@ def test_artifacts_tell_which_dataset_and_model_a_run_made(run: tuple[Path, list
 
 def test_a_run_says_what_has_changed_since_the_last(output: Path) -> None:
     card = read_card(output / "model")
-    changed = replace(card.config, learning_rate=0.5)
-    rate = f"learning_rate {card.config.learning_rate} is now 0.5"
-    assert card.changes("another", changed) == ["other data", rate]
+    assert card.changes("another", card.config) == ["other data"]
     now = [str(output.parent / "train.h5"), str(make_file(output.parent / "more.hdf5", events=5, seed=9))]
     since = "since the last run: of 2 input files 1 new (more.hdf5), 1 gone (test [1].h5)"
     assert news(discover(now).files, output / "dataset") == since
