@@ -13,6 +13,7 @@ import json
 import re
 import threading
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -140,7 +141,7 @@ class Kubeflow:
     versions: dict[str, dict[str, Any]] = field(default_factory=dict)
     runs: dict[str, dict[str, Any]] = field(default_factory=dict)
     recurring: dict[str, dict[str, Any]] = field(default_factory=dict)
-    ticks: dict[str, int] = field(default_factory=dict)
+    ticks: Counter[str] = field(default_factory=Counter)
     released: threading.Event = field(default_factory=threading.Event)
     address: str = ""
 
@@ -151,9 +152,7 @@ class Kubeflow:
         """The id of a run that someone has started, of steps in a line."""
         tasks = {step: {"dependentTasks": steps[:number][-1:]} for number, step in enumerate(steps)}
         run = {"display_name": name, "state": "PENDING", "pipeline_spec": {"root": {"dag": {"tasks": tasks}}}}
-        identity = str(self._add(self.runs, "run_id", run)["run_id"])
-        self.ticks[identity] = 0
-        return identity
+        return str(self._add(self.runs, "run_id", run)["run_id"])
 
     # One method for each operation that a client may want; the name is that of the contract.
 
@@ -167,9 +166,7 @@ class Kubeflow:
 
     def run_service_create_run(self, asked: Asked) -> dict[str, Any]:
         self._known(self.experiments, asked.body["experiment_id"], "Experiment")
-        run = self._add(self.runs, "run_id", self._with_account(asked.body) | {"state": "PENDING"})
-        self.ticks[run["run_id"]] = 0
-        return run
+        return self._add(self.runs, "run_id", self._with_account(asked.body) | {"state": "PENDING"})
 
     def run_service_get_run(self, asked: Asked) -> dict[str, Any]:
         """Each request finds the run one step further."""

@@ -8,7 +8,6 @@ import os
 from pathlib import Path
 
 import pytest
-from showers import make_file
 
 from calopipe.errors import InputError
 from calopipe.lock import alone
@@ -16,7 +15,6 @@ from calopipe.progress import BAR, MESSAGE
 from components import overview
 from pipelines import local_run
 from pipelines.local_run import View
-from pipelines.submit import main
 
 
 class _Terminal(io.StringIO):
@@ -57,15 +55,10 @@ def test_a_step_that_ended_is_a_line_of_its_name_its_time_and_its_last_message(c
 
 
 def test_a_run_is_refused_before_its_first_step_while_a_step_of_a_killed_run_goes_on(tmp_path: Path) -> None:
-    make_file(tmp_path / "a.h5", events=120)
-    where = tmp_path / "out"
-    with (
-        alone(where, "logs/.train.lock"),
-        pytest.raises(InputError, match=f"{where}: another run writes there, process {os.getpid()} of"),
-    ):
-        main(["run", "--config", "small", "--input", str(tmp_path / "a.h5"), "--output", str(where)])
-    assert [path.name for path in where.iterdir()] == ["logs"]
-    assert not [*where.glob("logs/*")]
+    told = f"{tmp_path}: another run writes there, process {os.getpid()} of"
+    with alone(tmp_path, "logs/.train.lock"), pytest.raises(InputError, match=told):
+        local_run.run({}, tmp_path, verbose=False)
+    assert [*tmp_path.rglob("*")] == [tmp_path / "logs"]
 
 
 def test_a_step_that_failed_is_named_with_its_last_lines(clock: list[float]) -> None:
