@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import signal
 import subprocess
 import sys
@@ -56,20 +55,14 @@ def tokyo() -> Iterator[None]:
     time.tzset()
 
 
-def _id(printed: str) -> str:
-    found = re.search(r"^(?:recurring )?run: (\S+)$", printed, re.MULTILINE)
-    assert found, printed
-    return found[1]
-
-
 @pytest.mark.usefixtures("tokyo")
 def test_submit(kubeflow: Kubeflow, command: Command) -> None:
     options = ("--service-account", "trainer", "--name", "mine", "--experiment", "other", "--wait")
     before = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     printed = command("submit", *WHAT, *options)
     assert printed.endswith(": succeeded\n")
-    run = kubeflow.runs[_id(printed)]
-    assert f"see: {kubeflow.address}/#/runs/details/{run['run_id']}" in printed
+    (run,) = kubeflow.runs.values()
+    assert printed.startswith("run: {0}\nsee: {1}/#/runs/details/{0}\n".format(run["run_id"], kubeflow.address))
     assert run["runtime_config"]["parameters"] == {"input": ["/data/*.h5"], "output": "/data/run", "epochs": 7}
     assert run["service_account"] == "trainer"
     named = datetime.strptime(run["display_name"], "mine %Y-%m-%d %H-%M-%S")
@@ -194,14 +187,11 @@ def test_the_ends_that_kfps_own_wait_does_not_know_end_the_waiting(
 ) -> None:
     """A run that the server ended says why; a skipped run counts as a success; CANCELED is in the contract."""
     run = kubeflow.begun(STEPS)
-    monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "CANCELED"})
-    with pytest.raises(SystemExit, match="was cancelled"):
-        command("status", run, "--wait")
-    error = {"error": {"code": 9, "message": "no\n such root"}}
-    monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "FAILED"} | error)
-    with pytest.raises(SystemExit, match=f"run {run} failed outside its steps: no such root$"):
-        command("status", run, "--wait")
-    assert command("status", run).endswith("failed outside its steps: no such root\n")
+    failed = {"state": "FAILED", "error": {"code": 9, "message": "no\n such root"}}
+    for progress, told in (({"state": "CANCELED"}, "cancelled"), (failed, "failed outside its steps: no such root$")):
+        monkeypatch.setattr(Kubeflow, "_progress", lambda *_, progress=progress: progress)
+        with pytest.raises(SystemExit, match=f"run {run} (was )?{told}"):
+            command("status", run, "--wait")
     monkeypatch.setattr(Kubeflow, "_progress", lambda *_: {"state": "SKIPPED", "error": None})
     assert command("status", run, "--wait").endswith(f"run {run}: skipped\n")
 
@@ -218,7 +208,9 @@ def test_the_steps_of_a_run_that_the_ui_started_from_an_uploaded_version(kubeflo
 
 @pytest.mark.usefixtures("small")
 def test_schedule(kubeflow: Kubeflow, command: Command) -> None:
-    made = kubeflow.recurring[_id(command("schedule", "--cron", "0 0 3 * * 1", *WHAT))]
+    printed = command("schedule", "--cron", "0 0 3 * * 1", *WHAT)
+    (made,) = kubeflow.recurring.values()
+    assert printed == f"recurring run: {made['recurring_run_id']}\n"
     assert made["trigger"] == {"cron_schedule": {"cron": "0 0 3 * * 1"}}
     assert made["no_catchup"] is True
     assert made["max_concurrency"] in (1, "1")
