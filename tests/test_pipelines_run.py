@@ -389,8 +389,6 @@ def test_a_second_run_in_one_output_is_refused_until_a_signal_ends_the_first_whi
     assert re.fullmatch(r"preprocess +\d+\.\d s  not finished", stopped)
     assert (told, end) == ("interrupted; finished work is kept", "")
     assert "Traceback" not in written
-    with alone(where):
-        pass
 
 
 # In place of sitecustomize: a step that fails by a defect.
