@@ -173,8 +173,11 @@ class Kubeflow:
         run = self._known(self.runs, asked.query["run_id"], "Run")
         self.ticks[run["run_id"]] += 1
         version = run.get("pipeline_version_reference")
-        stated = self.versions[version["pipeline_version_id"]] if version else run
-        run |= self._progress(run["run_id"], _order(stated["pipeline_spec"]), self.ticks[run["run_id"]])
+        whole = (self.versions[version["pipeline_version_id"]] if version else run)["pipeline_spec"]
+        tasks = whole.get("pipeline_spec", whole)["root"]["dag"]["tasks"]  # the platform's part may be beside it
+        before = {name: task.get("dependentTasks", []) for name, task in tasks.items()}
+        order = [*TopologicalSorter(before).static_order()]
+        run |= self._progress(run["run_id"], order, self.ticks[run["run_id"]])
         return run
 
     def run_service_list_runs(self, asked: Asked) -> dict[str, Any]:
@@ -254,12 +257,6 @@ def _predicate(text: str, found: list[str]) -> dict[str, Any]:
     plain = {re.sub("[A-Z]", lambda hit: f"_{hit[0].lower()}", key): value for key, value in predicate.items()}
     found += departures({"predicates": [plain]}, "V2beta1Filter", "filter")
     return plain
-
-
-def _order(whole: dict[str, Any]) -> list[str]:
-    """The steps of a pipeline, which may have the platform's part beside it."""
-    tasks = whole.get("pipeline_spec", whole)["root"]["dag"]["tasks"]
-    return [*TopologicalSorter({name: task.get("dependentTasks", []) for name, task in tasks.items()}).static_order()]
 
 
 def _node(run: str, name: str, state: str) -> dict[str, Any]:
