@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from calopipe.events.splits import Digests
 from calopipe.events.tolerance import FLAWS, SKIP
 from calopipe.labels import LabelRange, taken
 from calopipe.showers.angle import angle_of_hits
@@ -29,46 +28,38 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
     Cells below `threshold_gev` are then set to zero, and a shower without any other cell is left out.
     """
     file = open_showers(location(plan.path), selection.geometry, SKIP, plan.sha256)
-    digests: list[Digests] = []
-    written, emptied, counts = (list[npt.NDArray[np.intp]]() for _ in range(3))
-    energy, below = list[FloatArray](), list[npt.NDArray[np.bool_]]()  # of the good showers
-    encoded, bad_events = list[bytes](), list[tuple[int, str]]()
+    pieces, encoded = list[tuple[npt.NDArray[Any], ...]](), list[bytes]()
     for showers in file.examined(selection, plan.start, plan.stop):
-        flaws, places = showers.flaws, showers.first + np.arange(len(showers))
-        digests.append(showers.digests)
-        bad_events += [(int(places[row]), FLAWS[flaws[row]]) for row in np.flatnonzero(flaws)]
-        good = flaws == 0
-        energy.append(file.energy_gev[places[good]])
-        below.append(~showers.above_cut[good])
-        kept = good & showers.above_cut & ~np.isin(places, plan.skip)
-        hits, places = showers.hits[kept], places[kept]
-        if threshold_gev > 0:
-            hits = hits.at_least(threshold_gev / file.geometry.file_unit_gev)
-            filled = np.diff(hits.edges()) > 0
-            emptied.append(places[~filled])
-            hits, places = hits[filled], places[filled]
+        places = showers.first + np.arange(len(showers))
+        kept = (showers.flaws == 0) & showers.above_cut & ~np.isin(places, plan.skip)
+        hits, places = showers.hits[kept].at_least(threshold_gev / file.geometry.file_unit_gev), places[kept]
+        filled = np.diff(hits.edges()) > 0
+        emptied = places[~filled]
+        hits, places = hits[filled], places[filled]
         # if the file has no measured angle, it is computed from the cells that the model will see
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
         labels = {"energy": file.energy_gev[places], "theta": file.theta_rad[places], **taken(file.more, places)}
         encoded += encode(hits, labels | {"mtheta": mtheta, "event": places})
-        written.append(places)
-        counts.append(np.diff(hits.edges()))
-    kept_events, all_digests = np.concatenate(written), np.concatenate(digests)
+        of_all = showers.digests, showers.flaws, showers.above_cut
+        pieces.append((*of_all, emptied, places, np.diff(hits.edges())))
+    digests, flaws, above_cut, emptied, written, counts = map(np.concatenate, zip(*pieces, strict=True))
+    bad_events = [(plan.start + row, FLAWS[flaw]) for row, flaw in enumerate(flaws) if flaw]
+    good = flaws == 0
     return Content(
-        digests=all_digests,
-        events=kept_events,
-        emptied=np.concatenate([np.empty(0, np.intp), *emptied]),
-        split_by=all_digests[kept_events - plan.start],
+        digests=digests,
+        events=written,
+        emptied=emptied,
+        split_by=digests[written - plan.start],
         encoded=encoded,
         bad_events=bad_events,
         first_bad=file.flaw(bad_events[0][0]) if bad_events else "",
         in_receipt={
-            "energy_gev": _range(file.energy_gev[kept_events]),
-            "theta_rad": _range(file.theta_rad[kept_events]),
-            **LabelRange.of(taken(file.more, kept_events)).to_json(),
-            "cut_by_energy": cut.counts(np.concatenate(energy), np.concatenate(below)),
+            "energy_gev": _range(file.energy_gev[written]),
+            "theta_rad": _range(file.theta_rad[written]),
+            **LabelRange.of(taken(file.more, written)).to_json(),
+            "cut_by_energy": cut.counts(file.energy_gev[plan.start : plan.stop][good], ~above_cut[good]),
         },
-        hits=np.concatenate(counts),
+        hits=counts,
     )
 
 
