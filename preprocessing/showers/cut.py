@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -27,14 +27,13 @@ def counts(energy_gev: FloatArray, dropped: npt.NDArray[np.bool_]) -> dict[str, 
 
 def table(parts: Iterable[Mapping[str, Sequence[int]]]) -> tuple[Row, ...]:
     """The sum of what `counts` returned for all ranges, in rows of rising energy."""
-    showers, lost = Counter[int](), Counter[int]()
+    total = defaultdict[int, npt.NDArray[np.int64]](lambda: np.zeros(2, np.int64))
     for part in parts:
-        for name, (all_here, dropped) in part.items():
-            showers[int(name)] += all_here
-            lost[int(name)] += dropped
-    edge = [10 ** (bin_ / _BINS_A_DECADE) for bin_ in sorted(showers)]
+        for name, pair in part.items():
+            total[int(name)] += pair
+    edges = {bin_: 10 ** (bin_ / _BINS_A_DECADE) for bin_ in sorted(total)}
     width = 10 ** (1 / _BINS_A_DECADE)
-    return tuple((low, low * width, showers[bin_], lost[bin_]) for low, bin_ in zip(edge, sorted(showers), strict=True))
+    return tuple((low, low * width, *total[bin_].tolist()) for bin_, low in edges.items())
 
 
 def whole_from(rows: Sequence[Row]) -> float:
