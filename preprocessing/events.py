@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -101,14 +102,13 @@ def receipts_of(files: Sequence[Header], selection: Selection) -> list[tuple[npt
     whose cells must be read: the dataset does not hold the whole file, or was made with another cut or geometry, or
     left out corrupt events at which the selection is to stop.
     """
-    try:
-        settings = Settings.from_json(read_manifest(selection.memory).settings) if selection.memory else None
-    except (InputError, KeyError, TypeError, ValueError):  # not finished, or of another version
-        settings = None
-    chosen = selection.cut_gev, selection.geometry
-    if not selection.memory or settings is None or (settings.selection.cut_gev, settings.selection.geometry) != chosen:
-        return [None] * len(files)
-    return [_receipts_of(selection.memory, file, settings, selection) for file in files]
+    if selection.memory:
+        with suppress(InputError, KeyError, TypeError, ValueError):  # not finished, or of another version
+            settings = Settings.from_json(read_manifest(selection.memory).settings)
+            made_for = settings.selection.cut_gev, settings.selection.geometry
+            if made_for == (selection.cut_gev, selection.geometry):
+                return [_receipts_of(selection.memory, file, settings, selection) for file in files]
+    return [None] * len(files)
 
 
 def _receipts_of(
