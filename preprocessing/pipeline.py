@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -54,7 +54,7 @@ def preprocess(
     storage.sweep(output)
     plans = shards.plan(files, settings)
     receipts = shards.receipts(output, plans, settings)
-    missing = [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None or receipt["bad_file"]]
+    missing = [plan for plan in plans if plan.key not in receipts or receipts[plan.key]["bad_file"]]
     new = len({plan.sha256 for plan in missing})
     items = f"{sum(file.events for file in files)} {files[0].geometry.items}"
     print(
@@ -63,10 +63,10 @@ def preprocess(
     if missing:
         runner.carry_out(missing, output, settings, allowed, beam_options)
         receipts = shards.receipts(output, plans, settings)
-    if not settings.keeps_copies and on_copies != KEEP and None not in receipts:
+    if not settings.keeps_copies and on_copies != KEEP and len(receipts) == len(plans):
         plans = _without_copies(plans, receipts, on_copies)
         receipts = shards.receipts(output, plans, settings)
-        if again := [plan for plan, receipt in zip(plans, receipts, strict=True) if receipt is None]:
+        if again := [plan for plan in plans if plan.key not in receipts]:
             runner.carry_out(again, output, settings, allowed, beam_options)
             receipts = shards.receipts(output, plans, settings)
     manifest = _compose(inputs, plans, receipts, settings, allowed)
@@ -77,17 +77,16 @@ def preprocess(
     return manifest
 
 
-def _without_copies(plans: Sequence[Plan], receipts: Sequence[Receipt | None], on_copies: str) -> list[Plan]:
+def _without_copies(plans: list[Plan], receipts: Mapping[str, Receipt], on_copies: str) -> list[Plan]:
     """The plans without events that are equal to an earlier one. InputError: there is one, and `on_copies` is stop."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    every = [(plan, receipt) for plan, receipt in zip(plans, receipts, strict=True) if receipt]
-    left_out = {plan.path for plan, receipt in every if receipt["bad_file"]}
-    read = [(plan, receipt) for plan, receipt in every if plan.path not in left_out]
-    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for plan, receipt in read]) if read else []
-    of = {plan.key: events for (plan, _), events in zip(read, copies, strict=True) if len(events)}
+    left_out = {plan.path for plan in plans if receipts[plan.key]["bad_file"]}
+    read = [plan for plan in plans if plan.path not in left_out]
+    copies = later_copies([(plan.path, plan.start, receipts[plan.key]["digests"]) for plan in read]) if read else []
+    of = {plan.key: events for plan, events in zip(read, copies, strict=True) if len(events)}
     if not of:
-        return list(plans)
+        return plans
     total = sum(map(len, of.values()))
     first = next(plan for plan in plans if plan.key in of)
     copy = f"{first.path}: event {of[first.key][0]} is equal to one before it, as are {total - 1} more"
@@ -124,14 +123,13 @@ def _standing(
 def _compose(
     inputs: Inputs,
     plans: Sequence[Plan],
-    of_plans: Sequence[Receipt | None],
+    receipts: Mapping[str, Receipt],
     settings: FieldSettings,
     tolerance: Tolerance,
 ) -> Manifest:
     """The manifest of the receipts of all plans. InputError: more is corrupt than `tolerance` allows."""
     from preprocessing.events import later_copies  # noqa: PLC0415
 
-    receipts = [receipt for receipt in of_plans if receipt is not None]
     if len(receipts) != len(plans):
         raise InputError(
             f"{len(plans) - len(receipts)} pieces of the dataset are not there after they were made; run again, and if "
@@ -141,9 +139,8 @@ def _compose(
     used: list[tuple[InputFile, Plan, Receipt]] = []
     bad_files, bad_events, first_bad = list(inputs.bad), [], ""
     dropped = dict.fromkeys(DROPPED, 0)
-    by_file = groupby(zip(plans, receipts, strict=True), key=lambda pair: pair[0].path)
-    for file, (_, pieces) in zip(inputs.files, by_file, strict=True):
-        made = list(pieces)
+    for file, (_, pieces) in zip(inputs.files, groupby(plans, key=lambda plan: plan.path), strict=True):
+        made = [(plan, receipts[plan.key]) for plan in pieces]
         if reason := next((receipt["bad_file"] for _, receipt in made if receipt["bad_file"]), ""):
             logger.warning("left out: %s", reason)
             bad_files.append(BadFile(file.path.name, reason))

@@ -39,24 +39,23 @@ def plan(files: Sequence[InputFile], settings: FieldSettings) -> list[Plan]:
     ]
 
 
-def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> list[Receipt | None]:
-    """Each plan's receipt; None if it is missing or not whole, or if its shards are incomplete."""
+def receipts(folder: Location, plans: Sequence[Plan], settings: FieldSettings) -> dict[str, Receipt]:
+    """The receipts of `plans` by their keys. A receipt that is not whole, or whose shards are not, is left out."""
     sizes = storage.listing(folder / SHARDS)
 
     def whole(shard: dict[str, Any]) -> bool:
         return bool(sizes.get(shard["name"].removeprefix(f"{SHARDS}/")) == shard["bytes"])
 
-    def read(plan: Plan) -> Receipt | None:
-        if f"{plan.key}.json" not in sizes:
-            return None
+    def read(key: str) -> Receipt | None:
         try:
-            receipt = RECEIPT.read(folder / SHARDS / f"{plan.key}.json")
+            receipt = RECEIPT.read(folder / SHARDS / f"{key}.json")
             complete = receipt["bad_file"] or settings.says <= receipt.keys()
             return receipt if complete and all(whole(shard) for shard in receipt["shards"]) else None
         except (DocumentError, KeyError, TypeError):  # damaged: the work is done again
             return None
 
-    return storage.at_once(read, plans)
+    keys = [plan.key for plan in plans if f"{plan.key}.json" in sizes]
+    return {key: receipt for key, receipt in zip(keys, storage.at_once(read, keys), strict=True) if receipt}
 
 
 def write_shards(
