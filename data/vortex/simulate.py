@@ -103,7 +103,7 @@ class Case:
     @property
     def solid(self) -> npt.NDArray[np.bool_]:
         (left, right), (low, high) = self.bounds
-        inside = np.zeros([round(side * CELLS_A_D) for side in SIZE_D], dtype=bool)
+        inside = np.zeros(self.grid.shape, dtype=bool)
         inside[max(left, 0) : right, max(low, 0) : high] = True
         return inside
 
@@ -186,13 +186,12 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
     fold = _SOLVER_CELLS * case.resolution
     (left, right), (low, high) = ((first * fold, last * fold) for first, last in case.bounds)
     width, height = (side * fold for side in case.grid.shape)
-    wave = _perturbation(case.seed, (width, height))
 
     def along(x: Any, y: Any) -> Any:
         return _SPEED * np.ones(np.broadcast(x, y).shape)
 
     def across(x: Any, y: Any) -> Any:
-        return _SPEED * wave(x, y)
+        return _SPEED * _perturbation(case.seed, (width, height), x, y)
 
     def moving(speed: float) -> dict[str, Any]:
         def momentum(f: Any, m: Any, x: Any, y: Any) -> None:  # noqa: ARG001  as pylbm calls it
@@ -221,19 +220,15 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
     return simulation, (qx, qy)
 
 
-def _perturbation(seed: int, size: tuple[int, int]) -> Any:
-    """A function of x and y in cells: a sum of waves of random phases, zero on the walls, 2.5 % of U rms."""
+def _perturbation(seed: int, size: tuple[int, int], x: Any, y: Any) -> Any:
+    """A sum of waves of random phases at `x` and `y`, in cells: zero on the walls, 2.5 % of U rms."""
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (_MODES, _MODES))
-
-    def wave(x: Any, y: Any) -> Any:
-        terms = (
-            np.sin(2 * np.pi * (i + 1) * x / size[0] + phases[i, j]) * np.sin(np.pi * (j + 1) * y / size[1])
-            for i in range(_MODES)
-            for j in range(_MODES)
-        )
-        return _PERTURBATION / _MODES * sum(terms)
-
-    return wave
+    terms = (
+        np.sin(2 * np.pi * (i + 1) * x / size[0] + phases[i, j]) * np.sin(np.pi * (j + 1) * y / size[1])
+        for i in range(_MODES)
+        for j in range(_MODES)
+    )
+    return _PERTURBATION / _MODES * sum(terms)
 
 
 def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
