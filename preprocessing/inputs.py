@@ -32,11 +32,10 @@ class InputFile(Header):
 
     @classmethod
     def from_json(cls, path: Location, document: dict[str, Any]) -> InputFile:
-        size, changed = document["stamp"]
         geometry = Geometry.from_json(document["geometry"])
         look = Look.from_json(document["look"]) if document["look"] else None
-        parsed = {"stamp": (size, changed), "geometry": geometry, "look": look, "labels": tuple(document["labels"])}
-        return cls(path, **document | parsed)
+        tuples = {name: tuple(document[name]) for name in ("stamp", "labels")}
+        return cls(path, **document | tuples | {"geometry": geometry, "look": look})
 
 
 @dataclass(frozen=True)

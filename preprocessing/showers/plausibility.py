@@ -55,8 +55,7 @@ class Look:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Look:
-        low, high = document["expected_x0"]
-        return cls(**document | {"expected_x0": (low, high), "doubts": tuple(document["doubts"])})
+        return cls(**document | {name: tuple(document[name]) for name in ("expected_x0", "doubts")})
 
 
 def look_at(file: ShowerFile) -> Look | None:
