@@ -1,19 +1,30 @@
-"""README and guides: their commands run, in a tiny variant; the package works without the repository."""
+"""README and guides: their commands run or are understood, their tables agree with the program; the built package."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 
 import pytest
+import yaml
 from google.cloud import storage
 from guides import commands, guide
 from servers import said, store
 from showers import make_file
+
+import preprocessing.__main__
+import training.__main__
+from components.image import IMAGE
+from pipelines import parameters, submit
+from pipelines.checks import check
+from pipelines.cluster.platform import platform_of
+from pipelines.cluster.resources import LAUNCHER, STEPS, Resources
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -113,3 +124,115 @@ def test_the_api_pages_build_without_warnings(tmp_path: Path) -> None:
             module = path.relative_to(ROOT).with_suffix("")
             page = module.parent if module.name == "__init__" else module
             assert module.name == "__main__" or (tmp_path / page).with_suffix(".html").is_file(), module
+
+
+# --- the guides of a cluster
+
+_GUIDES = ("docs/kubeflow.md", "docs/troubleshooting.md", "docs/kubeflow-access.md")
+# What the guides leave to the reader, as a shell has it.
+_VARIABLES = {"BUCKET": "bucket", "IMAGE": "registry/image:1", "REGION": "region"}
+
+
+def _python(document: str) -> list[list[str]]:
+    """The arguments of the commands that start with `python `."""
+    found = (re.match(r"python (.*)", command) for command in commands(guide(document)))
+    return [shlex.split(Template(each[1]).substitute(_VARIABLES)) for each in found if each]
+
+
+@pytest.mark.parametrize("document", _GUIDES)
+def test_every_command_of_a_guide_is_understood(document: str) -> None:
+    """Also its options for the cluster, and the pipeline's parameters, as far as they can be checked from here."""
+    parsers = {"training": training.__main__.parser, "preprocessing": preprocessing.__main__.parser}
+    for program, *arguments in _python(document):
+        if program == "-m":
+            module, *rest = arguments
+            parsers[module]().parse_args(rest)
+            continue
+        assert program == "pipelines/submit.py"
+        options = submit.parser().parse_args(arguments)
+        platform = platform_of(options) if "gpus" in options else None
+        if platform and "input" in options:
+            check(parameters.given_parameters(options), platform=platform)
+
+
+# --- from an empty project of Google Cloud to a run on a bucket
+
+_MOST_COMMANDS = 10
+# A program that notes how it was called and answers as Google's would, in place of those of the section.
+_STAND_IN = """#!{python}
+import json, os, sys
+with open(os.environ["CALLS"], "a") as calls:
+    print(json.dumps([os.path.basename(sys.argv[0]), *sys.argv[1:]]), file=calls)
+answers = {{"config get": "my-project", "projects describe": "42", "repositories describe": "registry/calopipe"}}
+print(next((answer for asked, answer in answers.items() if asked in " ".join(sys.argv)), ""))
+"""
+
+
+def _section() -> str:
+    return guide("docs/kubeflow.md").partition("\n## Google Kubernetes Engine\n")[2].partition("\n## ")[0]
+
+
+@pytest.fixture(scope="module")
+def calls(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The programs that are called, in order, if the commands of the section are pasted into bash."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name in ("gcloud", "kubectl", "python"):
+        (folder / name).write_text(_STAND_IN.format(python=sys.executable))
+        (folder / name).chmod(0o755)
+    environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(folder / "calls")}
+    [script] = re.findall(r"```bash\n(.*?)```", _section(), re.DOTALL)
+    subprocess.run(["bash", "-euc", script], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+
+
+def test_an_empty_project_has_a_run_on_a_bucket_after_ten_commands() -> None:
+    """A command is a line that a reader types, with its continued lines. Several commands on one line are several."""
+    given = commands(_section())
+    for command in given:
+        lexer = shlex.shlex(command, posix=True, punctuation_chars=";&|")
+        assert not {";", "&", "&&", "|", "||"} & set(lexer), command
+    assert 1 < len(given) <= _MOST_COMMANDS
+    assert given[-1].startswith("python pipelines/submit.py submit ")
+
+
+def test_the_commands_speak_of_one_bucket_one_image_and_one_account(calls: list[list[str]]) -> None:
+    [bound] = [call for call in calls if "add-iam-policy-binding" in call]
+    account = yaml.safe_load((ROOT / "deploy/base/account.yaml").read_text().partition("---")[0])["metadata"]["name"]
+    namespace = yaml.safe_load((ROOT / "deploy/base/kustomization.yaml").read_text())["namespace"]
+    assert bound[bound.index("--member") + 1] == (
+        "principal://iam.googleapis.com/projects/42/locations/global/workloadIdentityPools/my-project.svc.id.goog"
+        f"/subject/ns/{namespace}/sa/{account}"
+    )
+    places = [word for call in calls for word in call if word.startswith("gs://")]
+    assert {place.split("/")[2] for place in places} == {"my-bucket"}
+    options = submit.parser().parse_args(calls[-1][2:])
+    [built] = [call[call.index("--substitutions") + 1] for call in calls if "builds" in call]
+    assert f"_IMAGE={options.image}" == built
+    assert options.image.rpartition("/")[2] == IMAGE
+    assert (options.service_account, options.claim) == (account, None)
+
+
+def test_google_builds_the_image_as_make_does() -> None:
+    variables = "IMAGE=$$_IMAGE", "ACCELERATOR=$$_ACCELERATOR"
+    made = said("make", "--dry-run", "--always-make", "image", *variables, cwd=ROOT)
+    build = yaml.safe_load((ROOT / "deploy/cloudbuild.yaml").read_text())
+    [step] = build["steps"]
+    assert made.split() == [*step["env"], step["name"].partition(":")[0], *step["args"]]
+    assert build["images"] == ["$_IMAGE"]
+
+
+# --- what the guides say
+
+
+def test_the_guide_states_what_each_step_needs() -> None:
+    def row(step: Resources) -> tuple[str, ...]:
+        return (step.title, step.cpu, step.memory, f"{step.hours:g}", str(step.retries + 1))
+
+    assert f"kind load docker-image {IMAGE} " in guide("docs/kubeflow.md")
+    lines = guide("docs/kubeflow.md").splitlines()
+    rows = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in lines if line.startswith("|")]
+    stated = {cells[0].strip("`"): cells[1:6] for cells in rows if len(cells) == 7}
+    launcher = stated.pop("train, several nodes")
+    assert {name: row(step) for name, step in STEPS.items()}.items() <= stated.items()
+    # its time is that of the training and its own
+    assert launcher == (*row(LAUNCHER)[:3], f"{STEPS['train'].hours + LAUNCHER.hours:g}", row(LAUNCHER)[4])
