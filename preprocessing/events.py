@@ -18,6 +18,7 @@ from calopipe.events.tolerance import STOP
 from calopipe.showers.selection import Selection
 from calopipe.storage import Location
 from preprocessing.dataset import RECEIPT, SHARDS, ranges, read_manifest
+from preprocessing.field import Plan, Receipt
 from preprocessing.manifest import Manifest
 from preprocessing.showers.manifest import Settings
 
@@ -39,14 +40,14 @@ def _unpacked(text: str) -> npt.NDArray[np.void]:
     return np.frombuffer(base64.b64decode(text), dtype=_EVENT)
 
 
-def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.intp]]:
-    """For each range, the indices in the file of the written events that are equal to an event before them.
+def later_copies(made: Sequence[tuple[Plan, Receipt]]) -> dict[str, npt.NDArray[np.intp]]:
+    """The indices in the file of the written events that are equal to an event before them, by the key of the plan.
 
-    A range is the name of its file, the index of its first event, and its events as `packed` wrote them. InputError: an
-    event is in two splits, which can happen if whole files were assigned to splits by name.
+    A plan without such an event is left out. InputError: an event is in two splits, which can happen if whole files
+    were assigned to splits by name.
     """
-    parts = [_unpacked(text) for _, _, text in ranges]
-    events = np.concatenate(parts)
+    parts = [_unpacked(receipt["digests"]) for _, receipt in made]
+    events = np.concatenate([np.empty(0, _EVENT), *parts])
     written = np.flatnonzero(events["split"] >= 0)
     order = written[np.argsort(events["digest"][written], kind="stable")]
     digest, split = events["digest"][order], events["split"][order]
@@ -57,8 +58,9 @@ def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.
 
         def place(position: int) -> str:
             number = int(np.searchsorted(begins, position, side="right")) - 1
-            path, start, _ = ranges[number]
-            return f"event {start + position - begins[number]} of {path} is in {SPLITS[events['split'][position]]}"
+            plan, _ = made[number]
+            event = plan.start + position - begins[number]
+            return f"event {event} of {plan.path} is in {SPLITS[events['split'][position]]}"
 
         first, second = (place(int(position)) for position in order[torn[0] : torn[0] + 2])
         raise InputError(
@@ -67,10 +69,11 @@ def later_copies(ranges: Sequence[tuple[str, int, str]]) -> list[npt.NDArray[np.
         )
     copies = np.sort(order[1:][again])
     edges = np.searchsorted(copies, begins)
-    return [
-        start + copies[low:high] - begin
-        for (_, start, _), begin, low, high in zip(ranges, begins[:-1], edges[:-1], edges[1:], strict=True)
-    ]
+    return {
+        plan.key: plan.start + copies[low:high] - begin
+        for (plan, _), begin, low, high in zip(made, begins[:-1], edges[:-1], edges[1:], strict=True)
+        if low < high
+    }
 
 
 def digests_in(folder: Location, manifest: Manifest, splits: Sequence[str]) -> Digests:

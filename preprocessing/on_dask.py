@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import dask
 import distributed
@@ -32,17 +31,9 @@ class DaskRunner(dask_runner.DaskRunner):
     def run_pipeline(self, pipeline: Pipeline, options: PipelineOptions) -> dask_runner.DaskRunnerResult:
         """Start `pipeline`. InputError: there is no scheduler."""
         chosen = options.view_as(dask_runner.DaskOptions)
+        _require_scheduler(chosen)
         if not (chosen.partition_size or chosen.npartitions):
             chosen.partition_size = 1  # Beam's 128 would give a small dataset to one worker
-        where = _require_place(chosen)
-        connection = chosen.get_all_options(drop_default=True, current_only=True)
-        for of_bags in ("partition_size", "npartitions"):
-            connection.pop(of_bags, None)
-        if reason := _unreachable(connection):
-            raise InputError(
-                f"{where}: no Dask scheduler can be reached ({reason}); start one with `dask scheduler`, or correct "
-                "--beam-option dask_client_address=tcp://HOST:PORT"
-            )
         started = super().run_pipeline(pipeline, options)
         return _Result(started.client, started.futures)
 
@@ -69,8 +60,8 @@ class _Result(dask_runner.DaskRunnerResult):
             self.client.close()  # cancels the work that is not done
 
 
-def _require_place(chosen: dask_runner.DaskOptions) -> str:
-    """The scheduler's address, or the file with its address. InputError: neither is given, or there is no such file."""
+def _require_scheduler(chosen: dask_runner.DaskOptions) -> None:
+    """Raise InputError unless a client can reach a scheduler, whose address or file is given."""
     file = chosen.scheduler_file
     if file and not Path(file).is_file():  # Dask would wait for it without end
         raise InputError(f"{file}: no such file of a Dask scheduler; start one with `dask scheduler --scheduler-file`")
@@ -80,19 +71,20 @@ def _require_place(chosen: dask_runner.DaskOptions) -> str:
             "the DaskRunner needs --beam-option dask_client_address=tcp://HOST:PORT or dask_scheduler_file=FILE; "
             "for processes on this machine alone give --workers N"
         )
-    return str(where)
-
-
-def _unreachable(connection: dict[str, Any]) -> str:
-    """Why no client can connect with these options; empty if a client can."""
+    connection = chosen.get_all_options(drop_default=True, current_only=True)
+    for of_bags in ("partition_size", "npartitions"):
+        connection.pop(of_bags, None)
     try:
         distributed.Client(**connection, set_as_default=False).close()
     except (OSError, TypeError, ValueError) as error:  # TypeError: no certificate for tls
         reason = str(error)
     else:
-        return ""
+        return
     gc.collect()  # removes the client that could not start: it would hang at the end of the process
-    return reason
+    raise InputError(
+        f"{where}: no Dask scheduler can be reached ({reason}); start one with `dask scheduler`, or correct "
+        "--beam-option dask_client_address=tcp://HOST:PORT"
+    )
 
 
 def _watch(client: distributed.Client, futures: Sequence[distributed.Future]) -> None:

@@ -82,9 +82,7 @@ def _without_copies(plans: list[Plan], receipts: Mapping[str, Receipt], on_copie
     from preprocessing.events import later_copies  # noqa: PLC0415
 
     left_out = {plan.path for plan in plans if receipts[plan.key]["bad_file"]}
-    read = [plan for plan in plans if plan.path not in left_out]
-    copies = later_copies([(plan.path, plan.start, receipts[plan.key]["digests"]) for plan in read]) if read else []
-    of = {plan.key: events for plan, events in zip(read, copies, strict=True) if len(events)}
+    of = later_copies([(plan, receipts[plan.key]) for plan in plans if plan.path not in left_out])
     if not of:
         return plans
     total = sum(map(len, of.values()))
@@ -158,8 +156,7 @@ def _compose(
     written = sum(receipt["events"]["written"] for *_, receipt in used)
     if not written:
         raise InputError(f"{inputs.files[0].path}: none of the {len(inputs.files)} input files holds a good event")
-    copies = later_copies([(plan.path, plan.start, receipt["digests"]) for _, plan, receipt in used])
-    repeated = sum(map(len, copies))
+    repeated = sum(map(len, later_copies([(plan, receipt) for _, plan, receipt in used]).values()))
     read = sum(file.events for file in inputs.files)
     common: dict[str, Any] = {
         "fingerprint": dataset.fingerprint_of(good, settings, copies=repeated),
