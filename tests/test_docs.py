@@ -133,17 +133,12 @@ _GUIDES = ("docs/kubeflow.md", "docs/troubleshooting.md", "docs/kubeflow-access.
 _VARIABLES = {"BUCKET": "bucket", "IMAGE": "registry/image:1", "REGION": "region"}
 
 
-def _python(document: str) -> list[list[str]]:
-    """The arguments of the commands that start with `python `."""
-    found = (re.match(r"python (.*)", command) for command in commands(guide(document)))
-    return [shlex.split(Template(each[1]).substitute(_VARIABLES)) for each in found if each]
-
-
 @pytest.mark.parametrize("document", _GUIDES)
 def test_every_command_of_a_guide_is_understood(document: str) -> None:
     """Also its options for the cluster, and the pipeline's parameters, as far as they can be checked from here."""
     parsers = {"training": training.__main__.parser, "preprocessing": preprocessing.__main__.parser}
-    for program, *arguments in _python(document):
+    for command in filter(lambda command: command.startswith("python "), commands(guide(document))):
+        _, program, *arguments = shlex.split(Template(command).substitute(_VARIABLES))
         if program == "-m":
             module, *rest = arguments
             parsers[module]().parse_args(rest)
@@ -172,19 +167,6 @@ def _section() -> str:
     return guide("docs/kubeflow.md").partition("\n## Google Kubernetes Engine\n")[2].partition("\n## ")[0]
 
 
-@pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
-    """The programs that are called, in order, if the commands of the section are pasted into bash."""
-    folder = tmp_path_factory.mktemp("programs")
-    for name in ("gcloud", "kubectl", "python"):
-        (folder / name).write_text(_STAND_IN.format(python=sys.executable))
-        (folder / name).chmod(0o755)
-    environment = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "CALLS": str(folder / "calls")}
-    [script] = re.findall(r"```bash\n(.*?)```", _section(), re.DOTALL)
-    subprocess.run(["bash", "-euc", script], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
-    return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
-
-
 def test_an_empty_project_has_a_run_on_a_bucket_after_ten_commands() -> None:
     """A command is a line that a reader types, with its continued lines. Several commands on one line are several."""
     given = commands(_section())
@@ -195,7 +177,15 @@ def test_an_empty_project_has_a_run_on_a_bucket_after_ten_commands() -> None:
     assert given[-1].startswith("python pipelines/submit.py submit ")
 
 
-def test_the_commands_speak_of_one_bucket_one_image_and_one_account(calls: list[list[str]]) -> None:
+def test_the_commands_speak_of_one_bucket_one_image_and_one_account(tmp_path: Path) -> None:
+    """Looks at the programs that are called, in order, if the commands of the section are pasted into bash."""
+    for name in ("gcloud", "kubectl", "python"):
+        (tmp_path / name).write_text(_STAND_IN.format(python=sys.executable))
+        (tmp_path / name).chmod(0o755)
+    environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "CALLS": str(tmp_path / "calls")}
+    [script] = re.findall(r"```bash\n(.*?)```", _section(), re.DOTALL)
+    subprocess.run(["bash", "-euc", script], cwd=ROOT, env=environment, check=True, stdout=subprocess.DEVNULL)
+    calls = [json.loads(line) for line in (tmp_path / "calls").read_text().splitlines()]
     [bound] = [call for call in calls if "add-iam-policy-binding" in call]
     account = yaml.safe_load((ROOT / "deploy/base/account.yaml").read_text().partition("---")[0])["metadata"]["name"]
     namespace = yaml.safe_load((ROOT / "deploy/base/kustomization.yaml").read_text())["namespace"]

@@ -89,14 +89,6 @@ def _trained(place: Path, files: Path, *, judged: bool = False) -> tuple[Generat
     return Generator(place / "model"), place / "model.safetensors"
 
 
-def _labelled(path: Path) -> Path:
-    """Showers of two kinds, with an azimuth, in layers that differ."""
-    rng, made = np.random.default_rng(1), make_ring_showers(events=150, geometry=_UNEVEN)
-    theta, phi = (rng.uniform(*ends, len(made)).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
-    more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), len(made))}
-    return write_whole(path, replace(made, theta_rad=theta, more=more), _UNEVEN)
-
-
 @pytest.fixture(scope="module")
 def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
     place = tmp_path_factory.mktemp("squares")
@@ -105,9 +97,13 @@ def squares(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
 
 @pytest.fixture(scope="module")
 def labelled(tmp_path_factory: pytest.TempPathFactory) -> tuple[Generator, Path]:
-    """A model of layers that differ, with azimuth and kinds of particles."""
+    """A model of layers that differ, of showers of two kinds, with an azimuth."""
     place = tmp_path_factory.mktemp("labelled")
-    trained, file = _trained(place, _labelled(place / "a.h5"), judged=True)
+    rng, made = np.random.default_rng(1), make_ring_showers(events=150, geometry=_UNEVEN)
+    theta, phi = (rng.uniform(*ends, len(made)).astype(np.float32) for ends in ((1.2, 1.9), (-0.3, 0.3)))
+    more = {"phi_rad": phi, "particle": rng.choice(np.array([11, 22], np.int32), len(made))}
+    showers = write_whole(place / "a.h5", replace(made, theta_rad=theta, more=more), _UNEVEN)
+    trained, file = _trained(place, showers, judged=True)
     assert trained.card.losses["total"] > 0
     return trained, file
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -121,18 +120,16 @@ def test_two_runs_at_once_end_in_one_dataset(source: Path, tmp_path: Path) -> No
 # --- on Dask
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaskCluster]:
-    with dask_cluster(tmp_path_factory.mktemp("dask"), workers=2) as running:
-        yield running
-
-
-def test_every_worker_makes_pieces_of_the_same_dataset(source: Path, cluster: DaskCluster, tmp_path: Path) -> None:
-    with distributed.Client(cluster.address, set_as_default=False) as client:
+def test_every_worker_makes_pieces_of_the_same_dataset(source: Path, tmp_path: Path) -> None:
+    output = tmp_path / "ds"
+    with (
+        dask_cluster(tmp_path, workers=2) as cluster,
+        distributed.Client(cluster.address, set_as_default=False) as client,
+    ):
         client.get_task_stream()  # from now on the scheduler keeps who did what
-        told = _ended(_start(source, tmp_path, cluster.address))
+        told = _ended(_start(source, output, cluster.address))
         by_worker = Counter(task["worker"] for task in client.get_task_stream())
-    assert files_of(tmp_path) == files_of(source / "dataset")
+    assert files_of(output) == files_of(source / "dataset")
     assert len(by_worker) == 2
     assert by_worker.total() >= _EVENTS // _PIECE  # each piece is a task
     assert f"preprocess: 100% {_EVENTS}/{_EVENTS}" in told
