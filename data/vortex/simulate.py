@@ -187,12 +187,6 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
     (left, right), (low, high) = ((first * fold, last * fold) for first, last in case.bounds)
     width, height = (side * fold for side in case.grid.shape)
 
-    def along(x: Any, y: Any) -> Any:
-        return _SPEED * np.ones(np.broadcast(x, y).shape)
-
-    def across(x: Any, y: Any) -> Any:
-        return _SPEED * _perturbation(case.seed, (width, height), x, y)
-
     def moving(speed: float) -> dict[str, Any]:
         def momentum(f: Any, m: Any, x: Any, y: Any) -> None:  # noqa: ARG001  as pylbm calls it
             m[rho], m[qx], m[qy] = 0.0, speed * _SPEED, 0.0
@@ -209,7 +203,7 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
             "scheme_velocity": cell,
             "parameters": {cell: 1.0},
             "schemes": [_scheme(sp, cell, (rho, qx, qy), viscous)],
-            "init": {rho: 0.0, qx: (along, ()), qy: (across, ())},
+            "init": {rho: 0.0, qx: _SPEED, qy: (_perturbation, (case.seed, (width, height)))},
             "boundary_conditions": {
                 inflow: moving(1.0), walls: moving(case.wall_speed), obstacle: moving(0.0),
                 outflow: {"method": {0: pylbm.bc.NeumannX}},
@@ -220,15 +214,15 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
     return simulation, (qx, qy)
 
 
-def _perturbation(seed: int, size: tuple[int, int], x: Any, y: Any) -> Any:
-    """A sum of waves of random phases at `x` and `y`, in cells: zero on the walls, 2.5 % of U rms."""
+def _perturbation(x: Any, y: Any, seed: int, size: tuple[int, int]) -> Any:
+    """Momentum across at `x` and `y`, in cells: a sum of waves of random phases, zero on the walls, 2.5 % of U rms."""
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (_MODES, _MODES))
     terms = (
         np.sin(2 * np.pi * (i + 1) * x / size[0] + phases[i, j]) * np.sin(np.pi * (j + 1) * y / size[1])
         for i in range(_MODES)
         for j in range(_MODES)
     )
-    return _PERTURBATION / _MODES * sum(terms)
+    return _SPEED * (_PERTURBATION / _MODES * sum(terms))
 
 
 def cases(first: Case, count: int, between: tuple[float, float] = _REYNOLDS) -> list[Case]:
