@@ -43,8 +43,7 @@ def preprocess(
     for split, pattern in settings.rule.by_file:
         if not any(matches(file.path.name, pattern) for file in files):
             raise InputError(f"--split-file {split}={pattern}: matches none of the {len(files)} input files by name")
-    request = dataset.fingerprint_of(files, settings)
-    if (standing := _standing(output, request, inputs, settings, allowed, on_copies=on_copies)) is not None:
+    if (standing := _standing(output, inputs, settings, allowed, on_copies=on_copies)) is not None:
         items = f"{standing.events['written']} {standing.domain.items}"
         stands("dataset stands", output / dataset.MANIFEST, items)
         return standing
@@ -95,7 +94,7 @@ def _without_copies(plans: list[Plan], receipts: Mapping[str, Receipt], on_copie
 
 
 def _standing(
-    output: Location, request: str, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance, *, on_copies: str
+    output: Location, inputs: Inputs, settings: FieldSettings, tolerance: Tolerance, *, on_copies: str
 ) -> Manifest | None:
     """The manifest of the dataset in `output`, if the dataset is complete and is the one that is asked for."""
     if not (output / dataset.MANIFEST).is_file():
@@ -111,7 +110,7 @@ def _standing(
         return None
     left_out, kept = manifest.events["dropped"].get(COPY, 0), manifest.events["repeated"]
     unlike = {KEEP: left_out, SKIP: kept, STOP: left_out or kept}[on_copies]
-    if manifest.request != request or (unlike and not settings.keeps_copies):
+    if manifest.request != dataset.fingerprint_of(inputs.files, settings) or (unlike and not settings.keeps_copies):
         return None
     read = {file.path.name for file in inputs.files}
     never_read = {file for file in manifest.bad_files if file.name not in read}

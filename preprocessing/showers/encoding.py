@@ -40,8 +40,7 @@ def read_showers(plan: Plan, selection: Selection, threshold_gev: float) -> Cont
         mtheta = angle_of_hits(hits, file.geometry) if file.mtheta_rad is None else file.mtheta_rad[places]
         labels = {"energy": file.energy_gev[places], "theta": file.theta_rad[places], **taken(file.more, places)}
         encoded += encode(hits, labels | {"mtheta": mtheta, "event": places})
-        of_all = showers.digests, showers.flaws, showers.above_cut
-        pieces.append((*of_all, emptied, places, np.diff(hits.edges())))
+        pieces.append((showers.digests, showers.flaws, showers.above_cut, emptied, places, np.diff(hits.edges())))
     digests, flaws, above_cut, emptied, written, counts = map(np.concatenate, zip(*pieces, strict=True))
     bad_events = [(plan.start + row, FLAWS[flaw]) for row, flaw in enumerate(flaws) if flaw]
     good = flaws == 0
