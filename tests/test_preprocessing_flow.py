@@ -136,7 +136,6 @@ def test_a_pair_is_known_by_both_frames_and_the_reynolds_number(tmp_path: Path) 
         ({"grid": replace(GRID, shape=(40, 16))}, "", r"its geometry's shape is \(40, 16\), .* \(32, 16\); use flows"),
         ({}, "--cut-gev 1", "--cut-gev is for showers, and the input is a flow; leave it out"),
         ({}, "--pair-step 0", "--pair-step is 0"),
-        ({}, "--shard-events 0", "--shard-events is 0"),
     ],
 )
 def test_what_cannot_be_trained_on_is_one_line(

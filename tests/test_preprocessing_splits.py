@@ -79,7 +79,6 @@ def test_whole_files_by_name() -> None:
     assert rule.may_hold("train", "run_003.h5")
     assert not rule.may_hold("train", "run_026.h5")
     assert not rule.may_hold("test", "run_003.h5")
-    assert SplitRule.parse(["test=run[1].h5"]).candidates("run[1].h5") == ("test",)
 
 
 def test_bad_assignments_and_a_file_that_no_split_takes() -> None:
