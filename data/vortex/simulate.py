@@ -215,7 +215,7 @@ def _built(case: Case) -> tuple[Any, tuple[Any, Any]]:
 
 
 def _perturbation(x: Any, y: Any, seed: int, size: tuple[int, int]) -> Any:
-    """Momentum across at `x` and `y`, in cells: a sum of waves of random phases, zero on the walls, 2.5 % of U rms."""
+    """Momentum across at `x` and `y`, in cells: a sum of waves of random phases, zero on the walls, 5 % of U rms."""
     phases = np.random.default_rng(seed).uniform(0, 2 * np.pi, (_MODES, _MODES))
     terms = (
         np.sin(2 * np.pi * (i + 1) * x / size[0] + phases[i, j]) * np.sin(np.pi * (j + 1) * y / size[1])
