@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -113,14 +113,8 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        with _store_errors(self):
-            try:
-                _blob(self).delete(retry=_retry(), if_generation_match=generation)
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
-            except api_errors.NotFound:
-                if not missing_ok:
-                    raise
+        with _store_errors(self), suppress(*(api_errors.NotFound,) * missing_ok):
+            _blob(self).delete(retry=_retry(), if_generation_match=generation)
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
@@ -141,12 +135,7 @@ class GcsPath:
             blob = _blob(self)
             content = text.encode()
             how = {"retry": None} if once else {"size": len(content), "retry": _retry()}
-            try:
-                blob.upload_from_file(
-                    io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how
-                )
-            except api_errors.PreconditionFailed:
-                raise FileExistsError(errno.EEXIST, "another generation is there", str(self)) from None
+            blob.upload_from_file(io.BytesIO(content), content_type=self._kind, if_generation_match=generation, **how)
             return int(blob.generation)
 
 
@@ -259,6 +248,8 @@ def _store_errors(path: GcsPath, *, missing_ok: bool = False) -> Iterator[None]:
         if missing_ok:
             raise InputError(f"{path}: there is no bucket {path.bucket}; check the address, or create it") from None
         raise FileNotFoundError(errno.ENOENT, "no such object", str(path)) from None
+    except api_errors.PreconditionFailed:
+        raise FileExistsError(errno.EEXIST, "another generation is there", str(path)) from None
     except (api_errors.Unauthorized, api_errors.Forbidden) as error:
         raise InputError(
             f"{path}: permission denied ({error.code}{_reason(error)}); give this account access to the bucket, or room"
