@@ -57,9 +57,6 @@ class _Lines:
         if line := text.strip():
             _write_line(sys.stderr, BAR, line)
 
-    def flush(self) -> None:
-        """Lines are flushed as they are written."""
-
 
 def _write_line(stream: TextIO, mark: str, text: str) -> None:
     """Write the line in one piece, so that output of other threads comes before or after it.
