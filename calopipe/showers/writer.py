@@ -77,7 +77,7 @@ class ShowerWriter:
     def __init__(self, file: h5py.File, sink: Sink, geometry: Geometry, deposits: str) -> None:
         self._file, self._sink, self._geometry, self._deposits = file, sink, geometry, deposits
         shape = (len(voxel_order(geometry)),) if deposits == VOXELS else geometry.shape
-        self._cells = _Deposits(file, deposits, showers_a_chunk(geometry), shape)
+        self.cells = _Deposits(file, deposits, showers_a_chunk(geometry), shape)
         if deposits == VOXELS:
             # double precision, so an energy in GeV is the same, to the bit, when it is read again
             file.create_dataset(ENERGIES, (0, 1), "f8", maxshape=(None, 1), chunks=(1024, 1))
@@ -93,10 +93,10 @@ class ShowerWriter:
         require_cells(showers.cells, self._geometry)
         if self._deposits == VOXELS:
             mev = showers.energy_gev.astype(np.float64)[:, None] * 1e3
-            self._cells.write(showers.cells.reshape(len(showers), -1)[:, voxel_order(self._geometry)])
+            self.cells.write(showers.cells.reshape(len(showers), -1)[:, voxel_order(self._geometry)])
             columns: dict[str, Any] = {ENERGIES: mev}
         else:
-            self._cells.write(showers.cells)
+            self.cells.write(showers.cells)
             columns = {
                 "energy": showers.energy_gev,
                 "theta": showers.theta_rad,
@@ -113,12 +113,8 @@ class ShowerWriter:
         The showers before must fill whole chunks.
         """
         with h5py.File(path) as part:
-            self._cells.append(part[self._deposits])
+            self.cells.append(part[self._deposits])
             self._append_labels({name: stored[()] for name, stored in part.items() if name != self._deposits})
-
-    def close(self) -> None:
-        """Write the showers that do not fill a chunk. `shower_writer` does this at its end."""
-        self._cells.close()
 
     def _append_labels(self, columns: Mapping[str, Any]) -> None:
         for name, values in columns.items():
@@ -151,4 +147,4 @@ def shower_writer(
         file.attrs.update({**stated, **attributes})
         writer = ShowerWriter(file, sink, geometry, deposits)
         yield writer
-        writer.close()
+        writer.cells.close()
