@@ -9,15 +9,16 @@ from typing import Any, NoReturn
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
-# By the annotation of a field: the type of its value, and the word for the value in the help.
-_KINDS: Mapping[str, tuple[type, str]] = {
-    "int": (int, "N"),
-    "float": (float, "X"),
-    "str": (str, "NAME"),
-    "bool": (bool, ""),
-    "tuple[str, ...]": (tuple, "NAME"),
-    "Mapping[str, Any]": (dict, "NAME=VALUE"),
+# By the annotation of a field: the type of its value.
+_KINDS: Mapping[str, type] = {
+    "int": int,
+    "float": float,
+    "str": str,
+    "bool": bool,
+    "tuple[str, ...]": tuple,
+    "Mapping[str, Any]": dict,
 }
+_METAVARS = {int: "N", float: "X", dict: "NAME=VALUE"}  # words for a value in the help; else NAME
 
 
 def setting(
@@ -52,7 +53,10 @@ def settings_of(kind: Any) -> list[Field[Any]]:
 
 def type_of(field: Field[Any]) -> type:
     """The type of the field's value: int, float, str, bool, tuple or dict."""
-    return _kind(field)[0]
+    text = field.type.__name__ if isinstance(field.type, type) else str(field.type)  # text if annotations are postponed
+    if text not in _KINDS:
+        raise InputError(f"{option(field.name)} is of the type {text}, expected one of: {', '.join(_KINDS)}")
+    return _KINDS[text]
 
 
 def default_of(field: Field[Any]) -> Any:
@@ -85,8 +89,8 @@ def add_settings(
 ) -> None:
     """Add an option for each of `settings`, with the help that `help_of` gives; an option that is not given is None."""
     for setting in settings:
-        kind, metavar = _kind(setting)
-        form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or metavar, "type": kind}
+        kind = type_of(setting)
+        form: dict[str, Any] = {"metavar": setting.metadata["metavar"] or _METAVARS.get(kind, "NAME"), "type": kind}
         if kind is bool:
             form = {"action": argparse.BooleanOptionalAction}
         elif kind in (tuple, dict):
@@ -111,13 +115,6 @@ def check_settings(config: Any) -> None:
         if (least is not None and not value >= least) or (below is not None and not value < below):  # NaN is neither
             under = f" and under {below}" if below is not None else ""
             raise InputError(f"{option(setting.name)} is {value}, expected at least {least}{under}")
-
-
-def _kind(field: Field[Any]) -> tuple[type, str]:
-    text = field.type.__name__ if isinstance(field.type, type) else str(field.type)  # text if annotations are postponed
-    if text not in _KINDS:
-        raise InputError(f"{option(field.name)} is of the type {text}, expected one of: {', '.join(_KINDS)}")
-    return _KINDS[text]
 
 
 class _Store(argparse.Action):
