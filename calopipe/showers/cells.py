@@ -73,16 +73,6 @@ class Layer:
         of = of or f"{n} angles x {m} rings between {_numbers(self.r_edges_mm or ())} mm"
         return f"{of}, {self.pitch_mm:g} mm and {self.x0:.4g} X0 thick"
 
-    def to_json(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Layer:
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in document.items()
-        }
-        return cls(**values)
-
 
 def _positive(*values: float) -> bool:
     return all(0 < value < inf for value in values)
@@ -196,7 +186,10 @@ class Geometry:
     def to_json(self) -> dict[str, Any]:
         """As a JSON document. Alike layers that follow each other are written as one, with their `count`."""
         document = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "layers"}
-        listed = [layer.to_json() | {"count": len([*alike])} for layer, alike in groupby(self.layers)]
+        listed = [
+            {name: value for name, value in asdict(layer).items() if value is not None} | {"count": len([*alike])}
+            for layer, alike in groupby(self.layers)
+        ]
         return document | ({"layers": listed} if listed else {})
 
     @classmethod
@@ -204,9 +197,9 @@ class Geometry:
         """The geometry that `to_json` wrote. KeyError, TypeError or InputError: the document is not a geometry."""
         layers: list[Layer] = []
         for entry in {**document}.get("layers", ()):  # a TypeError if it is no table
-            layer = dict(entry)
+            layer = {name: tuple(value) if isinstance(value, list) else value for name, value in dict(entry).items()}
             count = layer.pop("count", 1)
-            layers += [Layer.from_json(layer)] * count
+            layers += [Layer(**layer)] * count
         return cls(**{**document, "shape": tuple(document["shape"]), "layers": tuple(layers)})
 
 
