@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from calopipe import storage
 from calopipe.documents import DocumentError, Form
 from calopipe.errors import InputError
 from calopipe.labels import DATASETS
@@ -78,14 +77,3 @@ def write_memory(folder: Location, geometry: str, files: dict[str, Any]) -> None
     """Write the document by which the dataset in `folder` remembers these files, read with this `geometry`."""
     with suppress(InputError, OSError):  # only time is lost, for example where the dataset may only be read
         _MEMORY_FORM.write(folder / MEMORY, {"geometry": geometry, "files": files})
-
-
-def remembered_hashes(folder: Location | None) -> Callable[[Location], str | None]:
-    """The SHA-256 of a file, as the dataset in `folder` remembers it; None where the file is new or has changed."""
-    files = read_memory(folder)["files"]
-
-    def of(path: Location) -> str | None:
-        entry = files.get(str(path.absolute()))
-        return entry["sha256"] if entry and tuple(entry["stamp"]) == storage.stamp(path) else None
-
-    return of

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calopipe import storage
 from calopipe.errors import InputError
-from calopipe.events.contents import Header, distinct, remembered_hashes
+from calopipe.events.contents import Header, distinct, read_memory
 from calopipe.events.hdf5 import opened_file
 from calopipe.events.splits import ALL, Digests
 from calopipe.events.tolerance import CORRECT_OR_SKIP, STOP
@@ -266,10 +266,12 @@ def open_all(
     are used once, with a warning.
     """
     chosen = selection or Selection()
-    remembered = remembered_hashes(chosen.memory)
+    remembered = read_memory(chosen.memory)["files"]
 
     def open_one(path: Location) -> ShowerFile:
-        return open_showers(path, chosen.geometry, chosen.bad_event, remembered(path), beside)
+        entry = remembered.get(str(path.absolute()))
+        sha256 = entry["sha256"] if entry and tuple(entry["stamp"]) == storage.stamp(path) else None
+        return open_showers(path, chosen.geometry, chosen.bad_event, sha256, beside)
 
     opened = storage.at_once(open_one, paths)
     warn_of_assumptions(opened)
