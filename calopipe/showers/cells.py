@@ -197,7 +197,8 @@ class Geometry:
         """The geometry that `to_json` wrote. KeyError, TypeError or InputError: the document is not a geometry."""
         layers: list[Layer] = []
         for entry in {**document}.get("layers", ()):  # a TypeError if it is no table
-            layer = {name: tuple(value) if isinstance(value, list) else value for name, value in dict(entry).items()}
+            layer: dict[str, Any] = dict(entry)
+            layer |= {name: tuple(value) for name, value in layer.items() if isinstance(value, list)}
             count = layer.pop("count", 1)
             layers += [Layer(**layer)] * count
         return cls(**{**document, "shape": tuple(document["shape"]), "layers": tuple(layers)})
