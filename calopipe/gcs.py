@@ -143,7 +143,7 @@ def objects(folder: GcsPath, begin: str = "") -> dict[str, int]:
     """Bytes of each object under `folder` whose name begins with `begin`, by name relative to `folder`, sorted."""
     prefix = f"{folder.key}/" if folder.key else ""
     with _store_errors(folder, missing_ok=True):
-        blobs = _client().list_blobs(
+        blobs = _client_of(os.getpid()).list_blobs(
             folder.bucket, prefix=prefix + begin, fields="items(name,size),nextPageToken", retry=_retry()
         )
         # consoles and mounted buckets mark folders by empty objects whose names end with a slash
@@ -219,15 +219,11 @@ class _Reader(io.RawIOBase):
 
 
 def _blob(path: GcsPath, generation: int | None = None) -> Any:
-    return _client().bucket(path.bucket).blob(path.key, generation=generation)
+    return _client_of(os.getpid()).bucket(path.bucket).blob(path.key, generation=generation)
 
 
 def _retry() -> Any:
     return DEFAULT_RETRY.with_timeout(_RETRY_SECONDS)
-
-
-def _client() -> storage.Client:
-    return _client_of(os.getpid())
 
 
 @lru_cache(maxsize=1)
