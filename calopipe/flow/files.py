@@ -150,10 +150,8 @@ def flow_writer(
     """
     cells = grid or like.grid
     with new_file(path) as (file, sink):
-        file.attrs.update(
-            {"reynolds": like.reynolds, "cell_d": cells.cell_d, "obstacle_d": like.obstacle_d, "solver": like.solver}
-        )
-        file.attrs.update(attributes or {})
+        described = {"reynolds": like.reynolds, "cell_d": cells.cell_d, "obstacle_d": like.obstacle_d}
+        file.attrs.update({**described, "solver": like.solver, **(attributes or {})})
         file["solid"] = like.solid
         for name, shape, kind in (
             (FRAMES, (*cells.shape, 2), "f4"),
