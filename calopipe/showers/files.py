@@ -196,16 +196,14 @@ class ShowerFile(Header):
             if values is not None and flaws_of_label(name, values[event : event + 1]).any():
                 reason = wrong_label(name, values[event], challenge=self.deposits == VOXELS)
                 return f"{self.path}: event {event}: {reason}"
-        cells = self.cells(event, event + 1).reshape(-1)
+        (cells,) = self.cells(event, event + 1)
         if self.deposits == VOXELS:
-            cells = cells[voxel_order(self.geometry)]
-        (bad,) = np.nonzero(~(np.isfinite(cells) & (cells >= 0)))
-        first = bad[0]
-        if self.deposits != VOXELS:
-            first = tuple(map(int, np.unravel_index(first, self.geometry.shape)))
+            cells = cells.reshape(-1)[voxel_order(self.geometry)]
+        bad = np.argwhere(~(np.isfinite(cells) & (cells >= 0)))
+        first = tuple(bad[0].tolist())
         return (
-            f"{self.path}: event {event}: {self.deposits} holds {cells[bad[0]]} in {len(bad)} cell(s), the first "
-            f"is {first}; expected finite deposits of zero or more"
+            f"{self.path}: event {event}: {self.deposits} holds {cells[first]} in {len(bad)} cell(s), the first "
+            f"is {first[0] if self.deposits == VOXELS else first}; expected finite deposits of zero or more"
         )
 
 
