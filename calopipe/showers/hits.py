@@ -36,9 +36,8 @@ class Hits:
         """The hits of `cells` (N, x, y, layer). A cell that is NaN is a hit."""
         flat = cells.reshape(-1)
         position = np.flatnonzero(flat != 0)  # on booleans it is several times faster than on floats
-        size = int(np.prod(cells.shape[1:]))
         showers, x, y, layers = cells.shape
-        return cls(*np.divmod(position, size), flat[position], (showers, x, y, layers))
+        return cls(*np.divmod(position, x * y * layers), flat[position], (showers, x, y, layers))
 
     def __len__(self) -> int:
         """Number of showers."""
