@@ -125,12 +125,10 @@ def stamp(path: Location) -> tuple[int, int]:
 
 def require_unchanged(path: Location, stamp_before: tuple[int, int]) -> None:
     """Raise InputError if `path` is gone, or if its stamp is no longer `stamp_before`."""
-    try:
-        changed = stamp(path) != stamp_before
-    except FileNotFoundError:
-        changed = True
-    if changed:
-        raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
+    with suppress(FileNotFoundError):
+        if stamp(path) == stamp_before:
+            return
+    raise InputError(f"{path}: changed while it was read; run again when nothing writes to it")
 
 
 def settled(path: Location, stamp: tuple[int, int], since: float) -> bool:
