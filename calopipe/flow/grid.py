@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -58,5 +58,4 @@ class Grid:
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Grid:
         """The grid that `to_json` wrote. KeyError, TypeError or InputError: the document is not a grid."""
-        values = {field.name: document[field.name] for field in fields(cls)}
-        return cls(**values | {"shape": tuple(document["shape"])})
+        return cls(**document | {"shape": tuple(document["shape"])})
