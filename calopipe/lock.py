@@ -15,7 +15,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -36,14 +36,12 @@ class TakenError(InputError):
     """Another process writes to the output."""
 
 
-@contextmanager
-def alone(output: Path | GcsPath, file: str = _FILE) -> Iterator[None]:
+def alone(output: Path | GcsPath, file: str = _FILE) -> AbstractContextManager[None]:
     """Keep other runs out of `output` until the block ends. TakenError: another run is there.
 
     If the owner of a lease on gs:// was killed, this waits 30 s until the lease expires.
     """
-    with _locked(output, output / file) if isinstance(output, Path) else _leased(output, output / file):
-        yield
+    return _locked(output, output / file) if isinstance(output, Path) else _leased(output, output / file)
 
 
 def writer(output: Path | GcsPath) -> str:
