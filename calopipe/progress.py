@@ -36,7 +36,7 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0, note: s
     from tqdm import tqdm  # noqa: PLC0415  commands that have nothing to do need not wait for it
 
     watched = sys.stderr.isatty()
-    bar: tqdm[NoReturn] = tqdm(
+    return tqdm(
         desc=description,
         total=total,
         initial=done,
@@ -47,7 +47,6 @@ def progress_bar(description: str, total: int, unit: str, done: int = 0, note: s
         smoothing=0.05,
         bar_format="{desc}: {percentage:3.0f}% " + ("|{bar}| " if watched else "") + _FIGURES,
     )
-    return bar
 
 
 class _Lines:

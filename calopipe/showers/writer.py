@@ -92,9 +92,8 @@ class ShowerWriter:
         """
         require_cells(showers.cells, self._geometry)
         if self._deposits == VOXELS:
-            mev = showers.energy_gev.astype(np.float64)[:, None] * 1e3
             self.cells.write(showers.cells.reshape(len(showers), -1)[:, voxel_order(self._geometry)])
-            columns: dict[str, Any] = {ENERGIES: mev}
+            columns: dict[str, Any] = {ENERGIES: showers.energy_gev.astype(np.float64)[:, None] * 1e3}
         else:
             self.cells.write(showers.cells)
             columns = {
