@@ -19,7 +19,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -213,8 +213,7 @@ class _Passing(Answering):
             self.close_connection = True
         elif self.server.refusal and self.command != "GET":
             status, reason = self.server.refusal
-            error = {"error": {"code": status, "message": reason}}
-            self._answer(status, {"Content-Type": "application/json"}, json.dumps(error).encode())
+            self.send(status, json.dumps({"error": {"code": status, "message": reason}}))
         elif harm in {"503", "429"}:
             self._answer(int(harm), {}, b"")
         else:
@@ -284,35 +283,26 @@ class DaskCluster:
 
     address: str
     scheduler: subprocess.Popen[bytes]
-    log: Path
-    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def add_worker(self, **environment: str) -> subprocess.Popen[bytes]:
-        """Start a worker, without a nanny that would start it again, and wait until the scheduler has it."""
-        with self.log.open("ab") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "dask", "worker", self.address, "--nthreads", "1", "--no-nanny",
-                 "--no-dashboard", "--host", "127.0.0.1", "--local-directory", str(self.log.parent)],
-                env=os.environ | environment, stdout=log, stderr=log,
-            )  # fmt: skip
-        self.workers.append(worker)
-        wait_until(lambda: self.log.read_text().count("Registered to:") == len(self.workers), "the Dask worker")
-        return worker
+    workers: list[subprocess.Popen[bytes]]
 
 
 @contextmanager
 def dask_cluster(folder: Path, *, workers: int) -> Iterator[DaskCluster]:
-    """A Dask cluster that writes into `folder`, ended with the block."""
-    port = free_port()
-    with (folder / "scheduler.log").open("wb") as log:
-        command = [sys.executable, "-m", "dask", "scheduler", "--host", "127.0.0.1", "--port", str(port)]
-        scheduler = subprocess.Popen([*command, "--no-dashboard"], stdout=log, stderr=log)
-    cluster = DaskCluster(f"tcp://127.0.0.1:{port}", scheduler, folder / "workers.log")
+    """A Dask cluster that writes into `folder`, ended with the block.
+
+    Its workers have no nannies, which would start them again. All of them are registered when the block begins.
+    """
+    port, processes = free_port(), []
+    address, log = f"tcp://127.0.0.1:{port}", folder / "dask.log"
+    of_worker = ("worker", address, "--nthreads", "1", "--no-nanny", "--local-directory", str(folder))
     try:
-        for _ in range(workers):
-            cluster.add_worker()
-        yield cluster
+        with log.open("wb") as written:
+            for role in (("scheduler", "--port", str(port)), *[of_worker] * workers):
+                command = [sys.executable, "-m", "dask", *role, "--host", "127.0.0.1", "--no-dashboard"]
+                processes.append(subprocess.Popen(command, stdout=written, stderr=written))
+        wait_until(lambda: log.read_text().count("Registered to:") == workers, "the Dask workers")
+        yield DaskCluster(address, processes[0], processes[1:])
     finally:
-        for process in (*cluster.workers, scheduler):
+        for process in reversed(processes):
             process.kill()
             process.wait()
