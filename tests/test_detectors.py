@@ -1,17 +1,30 @@
-"""Calorimeters by name and from files: against the published numbers, and every way in which a file can be wrong."""
+"""Calorimeters by name and from files: against the published numbers, and every way in which a file can be wrong.
+
+A user's own calorimeter is the example of docs/detectors.md, run with its files on toy showers.
+"""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from calorimeters.draw import write
+from showers import make_ring_showers
 
 from calopipe.errors import InputError
+from calopipe.events.splits import SPLITS
 from calopipe.showers.cells import REFERENCE_GEOMETRY, Geometry, Layer, Showers
 from calopipe.showers.detectors import detectors, settled, split_values, with_values
+from calopipe.showers.files import open_showers
 from calopipe.showers.selection import Selection
+from preprocessing import __main__ as command
+from preprocessing.dataset import read_manifest
+from preprocessing.reading import ordered_batches
+
+EXAMPLE = Path(__file__).parent.parent / "docs" / "examples" / "two-sections.toml"
+PAGE = EXAMPLE.parent.parent.joinpath("detectors.md").read_text()
 
 # arXiv 2410.21611, section 2, and the binning files published with the data: of each layer its id, the number of
 # angles, and the edges of the rings in mm. Layers with one edge hold nothing.
@@ -124,9 +137,7 @@ _WRONG_TOML = {
     "no thickness": (_UNIT + _LAYER.replace("x0 = 1\n", ""), "x0 is missing"),
     "none": (_UNIT + _LAYER + "materials_mm = { W = 1.0, Pb = 0 }\n", "materials_mm: Pb = 0, expected"),
     "endless": (_UNIT + _LAYER + "materials_mm = { W = inf }\n", "materials_mm: W = inf, expected"),
-    "no size": (_UNIT + _LAYER.replace("cell_mm = 5\n", ""), "cell_mm is missing"),
     "half a cell": (_UNIT + _LAYER.replace("[2, 2]", "[2.5, 2]"), "cells, expected two positive"),
-    "no cells": (_UNIT + _LAYER.replace("cells = [2, 2]\n", ""), "cells is missing"),
     "true cells": (_UNIT + _LAYER.replace("[2, 2]", "[true, 2]"), "cells, expected two positive"),
     "no count": (_UNIT + _LAYER + _LAYER + "count = 0\n", "count is 0, expected 1 to 10000"),
     "count past memory": (_UNIT + _LAYER + "count = 1000000000\n", "count is 1000000000, expected 1 to 10000"),
@@ -205,3 +216,43 @@ def test_arrays_of_showers_are_of_one_length() -> None:
         energy, theta, measured, phi = lengths
         with pytest.raises(ValueError, match="disagree"):
             Showers(np.ones((2, 3, 3, 1), np.float32), energy, theta, measured, more={"phi_rad": phi})
+
+
+def test_the_page_shows_the_file_and_the_calorimeter_is_as_it_says() -> None:
+    (shown,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    assert shown == EXAMPLE.read_text()
+    geometry = _geometry(str(EXAMPLE))
+    assert (geometry.shape, geometry.voxels) == ((12, 12, 22), 10 * 144 + 12 * 48)
+    front, back = geometry.layers[0], geometry.layers[-1]
+    assert (front.pitch_mm, front.x0) == (pytest.approx(3.3), pytest.approx(2.8 / 3.504 + 0.5 / 93.70))
+    assert (back.pitch_mm, back.x0) == (7.0, pytest.approx(5.6 / 3.504 + 0.5 / 93.70))
+    assert (back.cells, back.size_mm) == ((6, 8), (10.0, 7.5))
+
+
+def test_from_arrays_to_a_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The page's own code writes the file, its command makes the dataset; every deposit is where it was."""
+    geometry = _geometry(str(EXAMPLE))
+    showers = make_ring_showers(events=60, geometry=geometry, seed=3)
+    front, back = (np.moveaxis(part, 3, 1) for part in (showers.cells[:, :12, :12, :10], showers.cells[:, :6, :8, 10:]))
+    assert front.sum() + back.sum() == pytest.approx(showers.cells.sum(), rel=1e-5)
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(code, {"front": front, "back": back, "energy_gev": showers.energy_gev})  # noqa: S102  the page's
+    (line,) = re.findall(r"^python -m preprocessing (--input showers.h5 .*)", PAGE, re.MULTILINE)
+    arguments = line.replace("docs/examples", str(EXAMPLE.parent)).split()
+    command.main([*arguments, "--cut-gev", "0"])
+    assert not caplog.records
+    manifest = read_manifest(tmp_path / "runs" / "dataset")
+    assert (manifest.geometry, manifest.settings["geometry"]) == (geometry, settled(str(EXAMPLE)))
+    folder = tmp_path / "runs" / "dataset"
+    batches = [batch for split in SPLITS for batch in ordered_batches(folder, manifest, split, batch=10)]
+    energy, cells, mtheta = (
+        np.concatenate([batch[name] for batch in batches]) for name in ("energy_gev", "cells", "mtheta_rad")
+    )
+    found, made = np.argsort(energy), np.argsort(showers.energy_gev)
+    np.testing.assert_array_equal(energy[found], showers.energy_gev[made])
+    np.testing.assert_allclose(cells[found] * 20, showers.cells[made], rtol=1e-5)  # from units of 0.02 GeV to MeV
+    np.testing.assert_allclose(mtheta[found], showers.mtheta_rad[made], rtol=1e-6)
+    assert open_showers(tmp_path / "showers.h5", str(EXAMPLE)).geometry == geometry
