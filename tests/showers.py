@@ -34,6 +34,12 @@ RING_GEOMETRY = Geometry.of_layers(
     ],
     0.001,
 )
+# A smaller one: one layer without angles, three with.
+RINGS = Geometry.of_layers(
+    [Layer(4.0, 1.0, (1, 3), r_edges_mm=(0.0, 5.0, 10.0, 30.0))]
+    + [Layer(4.0, 1.0, (6, 4), r_edges_mm=(0.0, 5.0, 10.0, 20.0, 40.0))] * 3,
+    1e-3,
+)
 SAMPLE = Path(__file__).parent.parent / "data" / "geant4"
 CYLINDER = Path(__file__).parent.parent / "data" / "cylinder" / "Ele_Cylinder_1_100_000.h5"
 # The showers of a file of 500 by which preprocessing judges it.
@@ -131,6 +137,11 @@ def write_voxels(path: Path, voxels: np.ndarray, energy_mev: np.ndarray, **attri
 def make_file(path: Path, *, events: int, seed: int = 0, geometry: Geometry = SMALL_GEOMETRY) -> Path:
     """A file of `make_showers`."""
     return write_file(path, make_showers(events=events, seed=seed, geometry=geometry), geometry=geometry)
+
+
+def make_rings(path: Path, *, events: int, seed: int, width_mm: float = 10.0) -> Path:
+    """A file of `make_ring_showers`."""
+    return write_whole(path, make_ring_showers(events=events, seed=seed, geometry=RINGS, width_mm=width_mm), RINGS)
 
 
 def make_labelled_showers(*, events: int, seed: int = 0) -> Showers:

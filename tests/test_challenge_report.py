@@ -11,8 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from judging import opened
-from rings import RINGS, make_rings
-from showers import make_file
+from showers import RINGS, make_file, make_rings
 
 from calopipe import storage
 from calopipe.errors import InputError

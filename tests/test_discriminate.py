@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from rings import RINGS, make_rings
-from showers import SMALL_GEOMETRY, make_file
+from showers import RINGS, SMALL_GEOMETRY, make_file, make_rings
 
 from calopipe import storage
 from calopipe.errors import InputError

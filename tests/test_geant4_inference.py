@@ -18,10 +18,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from likelihoods import CONFIG, uneven
-from rings import make_rings
 from safetensors.numpy import load_file
 from servers import said
-from showers import make_dataset, make_ring_showers, make_showers, write_file, write_whole
+from showers import make_dataset, make_ring_showers, make_rings, make_showers, write_file, write_whole
 from trainings import untraced
 
 from calopipe.errors import InputError
