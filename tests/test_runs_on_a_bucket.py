@@ -141,17 +141,6 @@ def test_a_model_is_trained_used_and_judged_there(
 
 
 @pytest.mark.slow
-def test_an_export_lies_there(trained: Path, proxy: Proxy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for path in (trained / "model").glob("*.*"):
-        GcsPath("runs", f"model/{path.name}").upload(path)
-    for _ in range(2):
-        train(["export", "--model", f"{BUCKET}/model", "--output", f"{BUCKET}/exported"])
-    assert f"export stands: {BUCKET}/exported; nothing to do" in capsys.readouterr().out
-    train(["export", "--model", str(trained / "model"), "--output", str(tmp_path / "exported")])
-    assert storage.listing(GcsPath("runs", "exported")).keys() == storage.listing(tmp_path / "exported").keys()
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_training_killed_again_and_again_ends_as_if_it_had_not_stopped(tmp_path: Path, proxy: Proxy) -> None:
     """It is killed ten times by SIGKILL, like lost pods, and each time goes on with an empty disk."""
