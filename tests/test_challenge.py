@@ -157,20 +157,3 @@ def test_distances_agree_with_jetnet() -> None:
     # jetnet's bounded fit is iterative, and stops short of the line of least squares
     assert fpd(*pair) == pytest.approx(FPD_1, rel=1e-5)
     assert kpd(*pair) == pytest.approx(KPD_1, rel=1e-6)
-
-
-def test_a_single_cell() -> None:
-    """With all energy in one cell, its place is the centre, the widths are 0, and one cell is not empty."""
-    voxels = np.zeros((1, 6480))
-    voxels[0, 3 * 144 + 5 * 9 + 2] = 250.0  # layer 3, angle 5, radius 2
-    found = observed(ELECTRONS, voxels, np.array([1000.0]))
-    radius, angle = 2.5 * 4.65, -np.pi + 5.5 * 2 * np.pi / 16
-    assert found.x_mm[0, 3] == pytest.approx(radius * np.cos(angle))
-    assert found.y_mm[0, 3] == pytest.approx(radius * np.sin(angle))
-    assert found.r_mm[0, 3] == pytest.approx(radius)
-    assert found.x_width_mm[0, 3] == pytest.approx(0, abs=1e-5)
-    assert found.layer_mev[0, 3] == found.total_mev[0] == 250
-    assert found.sparsity[0, 3] == pytest.approx(143 / 144)
-    assert (found.sparsity[0, [0, 1, 2, *range(4, 45)]] == 1).all()
-    assert found.x_mm[0, 0] == 0  # the centre of an empty layer, as published
-    assert found.vector()[0, :2] == pytest.approx([3, -8])  # logarithms of the incident energy and of an empty layer's
