@@ -79,21 +79,6 @@ def test_the_known_calorimeters_are_as_published(name: str) -> None:
     assert _geometry(name) == geometry
 
 
-_TOML = """
-file_unit_gev = 0.001
-[[layers]]
-count = 2
-materials_mm = { W = 7.008, Si = 0.5 }
-cells = [4, 6]
-cell_mm = [5.0, 2.5]
-[[layers]]
-pitch_mm = 12
-x0 = 0.5
-cells = [2, 3]
-cell_mm = 10
-"""
-
-
 def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
     rings = "angles = 8\nr_edges_mm = [0, 2, 5]\nmaterials_mm = { Pb = 5.612 }\npitch_mm = 9.0\n"
@@ -106,7 +91,7 @@ def test_rings_and_gaps_beside_materials_and_layers_that_are_alike(tmp_path: Pat
 
 def test_one_text_names_a_calorimeter_wherever_it_came_from(tmp_path: Path) -> None:
     file = tmp_path / "own.toml"
-    file.write_text(_TOML)
+    file.write_bytes(EXAMPLE.read_bytes())
     of_file, text = _geometry(str(file)), settled(str(file))
     assert Selection(geometry=str(file)).geometry == text
     file.unlink()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from google.api_core.exceptions import PreconditionFailed
 from google.cloud.storage import Blob
-from servers import Proxy, store
+from servers import Proxy
 
 from calopipe import lock, storage
 from calopipe.errors import InputError
@@ -33,7 +33,7 @@ OTHER = "process 7 of another-host\nits token\n"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def clock(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A store with another process's lease, and a clock that only moves by `sleep`."""
     played = SimpleNamespace(now=0.0, time=time.time)
 
@@ -42,10 +42,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
         assert played.now < 10 * lock._LEASED_S, "a lease that nobody renews is never taken over"
 
     played.monotonic, played.sleep = lambda: played.now, sleep
-    with store("runs"):
-        LEASE.write(OTHER)
-        monkeypatch.setattr(lock, "time", played)
-        yield played
+    LEASE.write(OTHER)
+    monkeypatch.setattr(lock, "time", played)
+    return played
 
 
 def test_a_lease_that_goes_away_as_it_is_taken_over_is_free(
