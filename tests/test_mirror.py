@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from unittest.mock import DEFAULT, Mock, patch
+from unittest.mock import DEFAULT, patch
 
 import pytest
 from google.cloud import storage as google_storage
@@ -175,26 +175,20 @@ def test_a_stopped_process_says_what_did_not_reach_the_bucket(
     assert "not all that was done is in the bucket: gs://runs/a/run/checkpoint: the store cannot be" in caplog.text
 
 
-def test_an_upload_that_is_interrupted_is_made_at_the_end(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    upload = GcsPath.upload
-    monkeypatch.setattr(GcsPath, "upload", Mock(side_effect=KeyboardInterrupt))
-    with pytest.raises(KeyboardInterrupt), mirrored(RUN) as folder:  # noqa: PT012  as by Ctrl-C
-        try:
-            _write(folder / "a", "whole")
-        finally:
-            monkeypatch.setattr(GcsPath, "upload", upload)
+def test_an_upload_that_is_interrupted_is_made_at_the_end(proxy: Proxy) -> None:
+    interrupted = patch.object(GcsPath, "upload", side_effect=KeyboardInterrupt)  # as by Ctrl-C
+    with pytest.raises(KeyboardInterrupt), mirrored(RUN) as folder, interrupted:
+        _write(folder / "a", "whole")
     assert _there() == {"a": "whole"}
 
 
-def test_after_an_upload_that_failed_none_is_made(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_upload_that_failed_none_is_made(proxy: Proxy) -> None:
     """A later file may name the missing one."""
-    upload = GcsPath.upload
+    failed = patch.object(GcsPath, "upload", side_effect=InputError("no such place"))
     with pytest.raises(InputError, match="no such place"), mirrored(RUN) as folder:  # noqa: PT012  as of a bucket
-        monkeypatch.setattr(GcsPath, "upload", Mock(side_effect=InputError("no such place")))
         (folder / "untold").write_text("by a library")
-        with pytest.raises(InputError, match="no such place"):
+        with failed, pytest.raises(InputError, match="no such place"):
             _write(folder / "data", "lost")
-        monkeypatch.setattr(GcsPath, "upload", upload)
         _write(folder / "names the data", "it")
     assert _there() == {}
 
