@@ -169,9 +169,6 @@ def test_the_first_shower_that_is_outside_is_named_and_all_are_counted() -> None
     with pytest.raises(InputError, match=r"shower 2 .* pdg 211, the model knows 11, 22; 2 showers are of others"):
         known.require_kinds({PARTICLE: np.array([11, 22, 211, 11, 13], np.int32)})
     known.require_kinds({PARTICLE: np.array([22, 11], np.int32)})
-    told = "asked for, beside energy and theta: phi; those of the training: pdg; give files"
-    with pytest.raises(InputError, match=told):
-        known.require_kinds({PHI: np.zeros(2, np.float32)})
 
 
 def test_labels_alone_are_known_by_all_of_their_values() -> None:
