@@ -12,7 +12,7 @@ import io
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -113,8 +113,12 @@ class GcsPath:
 
     def unlink(self, *, missing_ok: bool = False, generation: int | None = None) -> None:
         """Remove the object, or this `generation` of it. FileExistsError: another generation is there."""
-        with _store_errors(self), suppress(*(api_errors.NotFound,) * missing_ok):
-            _blob(self).delete(retry=_retry(), if_generation_match=generation)
+        with _store_errors(self):
+            try:
+                _blob(self).delete(retry=_retry(), if_generation_match=generation)
+            except api_errors.NotFound:
+                if not missing_ok:
+                    raise
 
     def upload(self, file: Path) -> None:
         """Atomically put the content of `file` here."""
