@@ -10,7 +10,7 @@ subsets are from a fifth of the smaller set to all of it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
@@ -26,11 +26,7 @@ _ROWS = 1_000  # rows of a kernel matrix that are computed at once: 80 MB
 _LEAST = 50  # showers of a set, or of half of Monte Carlo, at least
 
 
-class Distance(NamedTuple):
-    """A distance, and its uncertainty as the published function defines it."""
-
-    value: float
-    uncertainty: float
+Distance = tuple[float, float]  # the value, and its uncertainty as the published function defines it
 
 
 def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dict[str, Any] | None:
@@ -47,8 +43,8 @@ def distances(reference: Array, candidate: Array, *, batch: int = _BATCH) -> dic
         "kpd": (kpd(reference, candidate, batch), kpd(*halves, batch)),
     }
     return {
-        name: {"value": distance.value, "uncertainty": finite(distance.uncertainty), "own": own.value}
-        for name, (distance, own) in by_name.items()
+        name: {"value": value, "uncertainty": finite(uncertainty), "own": own}
+        for name, ((value, uncertainty), (own, _)) in by_name.items()
     }
 
 
@@ -80,7 +76,7 @@ def kpd(reference: Array, candidate: Array, batch: int = _BATCH) -> Distance:
         first, second = (side[rng.choice(len(side), size=size)] / scale for side in (reference, candidate))
         values.append(_mmd(first, second))
     low, high = np.percentile(values, [16.275, 83.725])
-    return Distance(float(np.median(values)), float(high - low) / 2)
+    return float(np.median(values)), float(high - low) / 2
 
 
 def _largest(reference: Array) -> Array:
@@ -106,7 +102,7 @@ def _intercept(inverse: Array, values: Array) -> Distance:
     coefficients, residual = nnls(design / unit, values)
     variance = residual**2 / (len(values) - 2)
     covariance = np.linalg.inv(design.T @ design) * variance
-    return Distance(float(coefficients[0]), float(np.sqrt(covariance[0, 0])))
+    return float(coefficients[0]), float(np.sqrt(covariance[0, 0]))
 
 
 def _mmd(first: Array, second: Array) -> float:
