@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 from judging import drawn, measurement
 
+from calopipe.showers.cells import Array
 from calopipe.verdict import ALIKE, summary_line
 from validation.judge.answers import Measurement
-from validation.judge.challenger import _decided, _Distance, against_incumbent
+from validation.judge.challenger import _decided, _distance, against_incumbent
 from validation.statistics.estimates import Estimate
 from validation.statistics.resampling import difference_of_means
 
@@ -24,8 +25,8 @@ def measurements(reference: np.ndarray, candidate: np.ndarray, seed: int = 0) ->
     return [measurement(estimate, name=name, target=0.0) for name, estimate in zip("abc", estimates, strict=True)]
 
 
-def distance(*estimates: Estimate, target: float = 0.0, **more: Any) -> _Distance:
-    found = _Distance.of(measurement(*estimates, target=target, **more))
+def distance(*estimates: Estimate, target: float = 0.0, **more: Any) -> tuple[float, Array]:
+    found = _distance(measurement(*estimates, target=target, **more))
     assert found is not None
     return found
 
@@ -46,7 +47,7 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
 @pytest.mark.parametrize("side", [0, -1])
 def test_a_resample_that_falls_short_by_more_is_farther_also_where_only_a_deficit_counts(side: int) -> None:
     estimate = Estimate(0.8, 0.05, 500, replicates=np.array([0.75, 0.8, 0.85]))
-    scatter = distance(estimate, target=1.0, side=side).scatter
+    _, scatter = distance(estimate, target=1.0, side=side)
     assert scatter[0] > scatter[1] > scatter[2]
 
 
@@ -55,11 +56,11 @@ def test_the_noise_of_a_squared_distance_has_the_moments_of_a_normal_error(exces
     """About zero, with the variance 4 t^2 s^2 + 2 s^4, for an error as large as the tolerance."""
     away = np.random.default_rng(8).normal(0, TOLERANCE, 20_000)
     estimate = Estimate(excess * TOLERANCE, TOLERANCE, 500, replicates=excess * TOLERANCE + away)
-    found = distance(estimate)
-    assert found.square == pytest.approx(square)
+    found, scatter = distance(estimate)
+    assert found == pytest.approx(square)
     variance = 4 * max(square, 0) + 2
-    assert found.scatter.mean() == pytest.approx(0, abs=4 * math.sqrt(variance / 20_000))
-    assert found.scatter.var() == pytest.approx(variance, rel=0.1)
+    assert scatter.mean() == pytest.approx(0, abs=4 * math.sqrt(variance / 20_000))
+    assert scatter.var() == pytest.approx(variance, rel=0.1)
 
 
 def _estimate(value: float, error: float = 0.0, null: tuple[float, float] | None = None) -> Estimate:
@@ -69,14 +70,14 @@ def _estimate(value: float, error: float = 0.0, null: tuple[float, float] | None
 
 
 def test_a_separation_power_is_a_square_already_and_has_its_own_error() -> None:
-    found = distance(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1)
-    assert found.square == pytest.approx(2.0)
-    np.testing.assert_allclose(found.scatter, [-0.3, 0.0, 0.3], atol=1e-12)
+    square, scatter = distance(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1)
+    assert square == pytest.approx(2.0)
+    np.testing.assert_allclose(scatter, [-0.3, 0.0, 0.3], atol=1e-12)
 
 
 def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:
-    found = distance(_estimate(1.0, 0.5), _estimate(3.0, 0.5), Estimate(math.nan, math.nan, 5))
-    assert found.square == pytest.approx((1 + 9) / 2 - 0.25)
+    square, _ = distance(_estimate(1.0, 0.5), _estimate(3.0, 0.5), Estimate(math.nan, math.nan, 5))
+    assert square == pytest.approx((1 + 9) / 2 - 0.25)
 
 
 @pytest.mark.parametrize(

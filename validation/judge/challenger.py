@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,33 +14,27 @@ from calopipe.verdict import ALIKE, BETTER, WORSE
 from validation.judge.answers import LEVEL, Measurement
 from validation.statistics.estimates import Estimate
 
+_Distance = tuple[float, Array]  # the square of a distance, and the noise of this square around zero, (resamples,)
 
-@dataclass(frozen=True)
-class _Distance:
+
+def _distance(measurement: Measurement) -> _Distance | None:
     """The squared distance from Monte Carlo by one criterion: 0 at the target, 1 at the tolerance.
 
-    `scatter` (resamples,) is the noise of the square, around zero.
+    It is the mean over the finite estimates; None if there are none.
     """
+    parts = [
+        (_of_separation if estimate.null else _of_difference)(
+            measurement.excess(estimate.value), estimate.standard_error / measurement.tolerance, scatter
+        )
+        for estimate in measurement.estimates
+        if (scatter := _scatter(estimate, measurement)) is not None
+    ]
+    return _mean(parts) if parts else None
 
-    name: str
-    bin: str
-    square: float
-    scatter: Array
 
-    @classmethod
-    def of(cls, measurement: Measurement) -> _Distance | None:
-        """The mean over the finite estimates; None if there are none."""
-        parts = [
-            (_of_separation if estimate.null else _of_difference)(
-                measurement.excess(estimate.value), estimate.standard_error / measurement.tolerance, scatter
-            )
-            for estimate in measurement.estimates
-            if (scatter := _scatter(estimate, measurement)) is not None
-        ]
-        if not parts:
-            return None
-        squares, scatters = zip(*parts, strict=True)
-        return cls(measurement.name, measurement.bin, float(np.mean(squares)), np.mean(scatters, axis=0))
+def _mean(parts: Sequence[_Distance]) -> _Distance:
+    values, scatters = zip(*parts, strict=True)
+    return float(np.mean(values)), np.mean(scatters, axis=0)
 
 
 def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
@@ -56,7 +49,7 @@ def _scatter(estimate: Estimate, measurement: Measurement) -> Array | None:
     return -away if inward or measurement.side < 0 else away
 
 
-def _of_difference(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
+def _of_difference(excess: float, error: float, scatter: Array) -> _Distance:
     """The square of a difference with measured value d and error s: d^2 - s^2, which has no bias for any size of a set.
 
     If t is the true difference, the variance is 4 t^2 s^2 + 2 s^4; t^2 is estimated by d^2 - s^2.
@@ -65,7 +58,7 @@ def _of_difference(excess: float, error: float, scatter: Array) -> tuple[float, 
     return square, 2 * math.sqrt(max(square, 0.0)) * scatter + scatter**2 - float(np.mean(scatter**2))
 
 
-def _of_separation(excess: float, error: float, scatter: Array) -> tuple[float, Array]:
+def _of_separation(excess: float, error: float, scatter: Array) -> _Distance:
     """A separation power is already a square without bias. `scatter`, too wide near the null, is scaled to `error`."""
     return excess, scatter * (error / max(float(scatter.std(ddof=1)), 1e-300))
 
@@ -84,32 +77,32 @@ def against_incumbent(
     for both, so its noise cancels. The challenger is better if the whole interval is below zero, worse if it is above.
     A candidate with `hard_failures` (one number for each) loses to a candidate without.
     """
-    new, old = ({(d.name, d.bin): d for d in map(_Distance.of, criteria) if d} for criteria in (challenger, incumbent))
-    pairs = [(new[key], old[key]) for key in new if key in old]
-    differences = [_difference(*pair) for pair in pairs]
+    new, old = (
+        {(each.name, each.bin): distance for each in criteria if (distance := _distance(each))}
+        for criteria in (challenger, incumbent)
+    )
+    differences = {key: _difference(new[key], old[key]) for key in new if key in old}
     rows: list[dict[str, Any]] = [
-        {"name": of_new.name, "bin": of_new.bin, "challenger": of_new.square, "incumbent": of_old.square}
-        | _decided(value, scatter)
-        for (of_new, of_old), (value, scatter) in zip(pairs, differences, strict=True)
+        {"name": key[0], "bin": key[1], "challenger": new[key][0], "incumbent": old[key][0]} | _decided(*difference)
+        for key, difference in differences.items()
     ]
     rows.sort(key=lambda row: abs(row["difference"]), reverse=True)
     overall: dict[str, Any] = {"difference": None, "interval": None, "outcome": ALIKE}
     if differences:
-        values, scatters = zip(*differences, strict=True)
-        overall = _decided(float(np.mean(values)), np.mean(scatters, axis=0))
+        overall = _decided(*_mean([*differences.values()]))
     if min(hard_failures) == 0 < max(hard_failures):
         overall["outcome"] = WORSE if hard_failures[0] else BETTER
     return overall | {"criteria": rows}
 
 
-def _difference(challenger: _Distance, incumbent: _Distance) -> tuple[float, Array]:
+def _difference(challenger: _Distance, incumbent: _Distance) -> _Distance:
     """The difference of the two, and its resampled values, (resamples,)."""
 
-    def scaled(new: Any, old: Any) -> Any:
-        return (new - old) / (1 + (np.maximum(new, 0) + np.maximum(old, 0)) / 2)
+    def scaled(q_new: Any, q_old: Any) -> Any:
+        return (q_new - q_old) / (1 + (np.maximum(q_new, 0) + np.maximum(q_old, 0)) / 2)
 
-    around = scaled(challenger.square + challenger.scatter, incumbent.square + incumbent.scatter)
-    return float(scaled(challenger.square, incumbent.square)), around
+    (new, of_new), (old, of_old) = challenger, incumbent
+    return float(scaled(new, old)), scaled(new + of_new, old + of_old)
 
 
 def _decided(difference: float, scatter: Array) -> dict[str, Any]:
