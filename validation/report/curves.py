@@ -106,7 +106,7 @@ def _pearson(values: Array) -> Array:
     return correlation
 
 
-Answer = Callable[[Array, Array, Array, Array], Points]  # arguments: edges; number, mean and variance in each bin
+Answer = Callable[[Array, Array, Array], Points]  # arguments: number, mean and variance in each bin
 
 
 def _curves(reference: Observables, candidate: Observables, geometry: Geometry) -> dict[str, Curve]:
@@ -136,7 +136,8 @@ def _curves(reference: Observables, candidate: Observables, geometry: Geometry) 
         frame = Frame("Angle", title, "True angle [degrees]", y, edges, below="difference")
 
         def points(table: Observables) -> Points:
-            return _in_bins(degrees(table), table.column("angle_deg") - degrees(table), edges, mean_at_centre)
+            away, error = _in_bins(degrees(table), table.column("angle_deg") - degrees(table), edges, mean_in_bin)
+            return frame.centres + away, error
 
         return curve(frame, points)
 
@@ -183,7 +184,7 @@ def _in_bins(label: Array, values: Array, edges: Array, answer: Answer) -> Point
     filled = hist.Hist(hist.axis.Variable(edges), storage=hist.storage.Mean())
     view = filled.fill(_inside(label, edges), sample=values).view()
     enough = view.count >= _LEAST_IN_BIN
-    return answer(edges, *(np.where(enough, column, np.nan) for column in (view.count, view.value, view.variance)))
+    return answer(*(np.where(enough, column, np.nan) for column in (view.count, view.value, view.variance)))
 
 
 def _inside(values: Array, edges: Array) -> Array:
@@ -191,15 +192,11 @@ def _inside(values: Array, edges: Array) -> Array:
     return values.clip(edges[0], np.nextafter(edges[-1], -np.inf))
 
 
-def mean_in_bin(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
+def mean_in_bin(count: Array, mean: Array, variance: Array) -> Points:
     return mean, np.sqrt(variance / count)
 
 
-def mean_at_centre(edges: Array, count: Array, mean: Array, variance: Array) -> Points:
-    return (edges[1:] + edges[:-1]) / 2 + mean, np.sqrt(variance / count)
-
-
-def relative_width(_edges: Array, count: Array, mean: Array, variance: Array) -> Points:
+def relative_width(count: Array, mean: Array, variance: Array) -> Points:
     """sigma/mean, with the error for a normal distribution whose mean is well known."""
     width = np.sqrt(variance) / mean
     return width, width / np.sqrt(2 * count)
