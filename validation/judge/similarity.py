@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from calopipe.documents import finite
 from calopipe.events.splits import Digests
 from calopipe.showers.cells import FloatArray
 from calopipe.showers.metric import REFERENCE_BINS, Profiles, metric
@@ -114,10 +114,8 @@ def _classified(
 
 def _relative(estimate: Estimate, own: float) -> dict[str, Any]:
     """A mean over blocks relative to Monte Carlo's own, for JSON."""
-    if not math.isfinite(estimate.value):
-        return {"value": None, "interval": None, "own": None}
-    ends = estimate.interval(LEVEL)
-    return {"value": estimate.value, "interval": ends and list(ends), "own": own}
+    value, ends = finite(estimate.value), estimate.interval(LEVEL)
+    return {"value": value, "interval": ends and list(ends), "own": None if value is None else own}
 
 
 def _profiles(rows: Rows) -> Profiles:
