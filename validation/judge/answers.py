@@ -75,11 +75,6 @@ class Criterion:
         values = [estimate.value for estimate in self.measurement.estimates if math.isfinite(estimate.value)]
         return max(map(self.measurement.excess, values), default=0.0)
 
-    @property
-    def severity(self) -> tuple[int, float]:
-        """A key to sort by, the worst last: passes, inconclusive criteria, failures, and each of these by `excess`."""
-        return ("pass", "inconclusive", "fail").index(self.verdict), self.excess
-
     def to_json(self) -> dict[str, Any]:
         measured = self.measurement
         return {
@@ -126,9 +121,10 @@ def judge(measurement: Measurement, criteria: int) -> Criterion:
 
 
 def judge_all(measurements: Sequence[Measurement]) -> list[Criterion]:
-    """Every criterion, the worst first."""
+    """Every criterion, the worst first: failures, inconclusive criteria, passes, and each of these by `excess`."""
     criteria = [judge(measurement, len(measurements)) for measurement in measurements]
-    return sorted(criteria, key=lambda criterion: criterion.severity, reverse=True)
+    order = ("pass", "inconclusive", "fail")
+    return sorted(criteria, key=lambda each: (order.index(each.verdict), each.excess), reverse=True)
 
 
 def scalars(criteria: Sequence[Criterion]) -> dict[str, float]:
