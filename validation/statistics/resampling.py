@@ -87,13 +87,14 @@ class Resampled:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = np.atleast_1d(statistic(self.point))
             replicates = statistic(self.bootstrap).reshape(-1, len(values))
+            errors = replicates.std(axis=0, ddof=1)
             parts: Iterable[Array | None] = [None] * len(values)
             if isinstance(statistic, Ratio):
                 larger = self.events[1] / self.events[0]
                 parts = statistic.parts(self.point, self.bootstrap, larger, paired=self.paired)
         return [
             Estimate(float(value), float(error), self.independent, replicates=drawn, parts=part)
-            for value, error, drawn, part in zip(values, _spread(replicates), replicates.T, parts, strict=True)
+            for value, error, drawn, part in zip(values, errors, replicates.T, parts, strict=True)
         ]
 
     def separation(self, name: str) -> Estimate:
@@ -118,8 +119,8 @@ class Resampled:
         With `candidate`, the second set has that number of events.
         """
         with np.errstate(divide="ignore", invalid="ignore"):
-            away = statistic(self.halves) - target
-        return _spread(away, centred=False) * self.half_to_sample(candidate)
+            away = np.sqrt(np.mean((statistic(self.halves) - target) ** 2, axis=0))
+        return away * self.half_to_sample(candidate)
 
     def own_error(self, name: str, group: Sequence[int]) -> float:
         """The floor of a ratio of sums for a candidate as large as the reference."""
@@ -276,11 +277,3 @@ def _slices(events: int) -> Iterator[slice]:
 def _coins(rng: np.random.Generator, showers: int, events: tuple[int, int]) -> Mask:
     """Which showers play the reference, (resamples, showers): a random share, as large as the reference's own."""
     return rng.random((NULL_RESAMPLES, showers)) < events[0] / sum(events)
-
-
-def _spread(values: Array, centred: bool = True) -> Array:
-    """Standard deviation along the first axis, or root mean square; NaN for a column with any value not finite."""
-    finite = np.isfinite(values).all(axis=0)
-    filled = np.where(finite, values, 0.0)
-    spread = filled.std(axis=0, ddof=1) if centred else np.sqrt(np.mean(filled**2, axis=0))
-    return np.where(finite, spread, np.nan)
