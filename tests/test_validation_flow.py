@@ -19,7 +19,7 @@ from wakes import street
 from calopipe.errors import InputError
 from calopipe.grade import load_grade
 from calopipe.verdict import summary
-from validation.flow.compare import _RULES, _floor, _judged, _mean
+from validation.flow.compare import _floor, _judged, _mean
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -103,7 +103,7 @@ def test_the_floor_is_the_other_resolution_from_its_nearest_frame(tmp_path: Path
 
 def test_a_floor_is_a_root_mean_square_and_the_mean_over_simulations_has_its_standard_error() -> None:
     floors: Any = [SimpleNamespace(values={"strouhal": value}) for value in (1.3, 0.9, 1.0)]
-    found = _floor(_RULES[0], floors)
+    found = _floor(floors, "strouhal", 1.0)
     assert (found["value"], found["events"]) == (pytest.approx(np.sqrt((0.3**2 + 0.1**2) / 3)), 3)
     assert _mean([1.0, 2.0, 4.0, 4.5]).standard_error == pytest.approx(stats.sem([1.0, 2.0, 4.0, 4.5]))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,26 +24,15 @@ from validation.judge.answers import Measurement, judge_all, scalars
 from validation.judge.faults import Findings, finding
 from validation.statistics.estimates import Estimate
 
-
-@dataclass(frozen=True)
-class _Rule:
-    """A criterion: the mean over simulations of `Measured.values[key]`. `side` is 1 if only an excess counts."""
-
-    key: str
-    name: str
-    target: float
-    side: int = 0
-    unit: str = ""
-
-
-_RULES = (
-    _Rule("strouhal", "Strouhal number, ratio", 1.0),
-    _Rule("fluctuation", "Energy of the fluctuations, ratio", 1.0),
-    _Rule("kinetic_energy", "Kinetic energy, ratio", 1.0),
-    _Rule("divergence", "Divergence above the solver's", 0.0, side=1),
-    _Rule("spectrum", "Spectrum, rms difference", 0.0, side=1, unit="decades"),
-    _Rule("relative_l2", "Relative L2, first period", 0.0, side=1),
-)
+# The criteria: each is the mean over simulations of `Measured.values[key]`. Of a target of 0, only an excess counts.
+_RULES = {  # key -> name, target, unit
+    "strouhal": ("Strouhal number, ratio", 1.0, ""),
+    "fluctuation": ("Energy of the fluctuations, ratio", 1.0, ""),
+    "kinetic_energy": ("Kinetic energy, ratio", 1.0, ""),
+    "divergence": ("Divergence above the solver's", 0.0, ""),
+    "spectrum": ("Spectrum, rms difference", 0.0, "decades"),
+    "relative_l2": ("Relative L2, first period", 0.0, ""),
+}
 
 
 def validate(
@@ -130,11 +119,12 @@ def _judged(
     limit = grade.tolerance["relative_l2"]
     measurements = [
         Measurement(
-            rule.name, rule.key, "all", rule.unit, rule.target, grade.tolerance[rule.key],
-            (_mean([rollout.values[rule.key] for rollout in measured]),), _floor(rule, floors), side=rule.side,
+            name, key, "all", unit, target, grade.tolerance[key],
+            (_mean([rollout.values[key] for rollout in measured]),), _floor(floors, key, target),
+            side=0 if target else 1,
         )
-        for rule in _RULES
-        if math.isfinite(grade.tolerance[rule.key])
+        for key, (name, target, unit) in _RULES.items()
+        if math.isfinite(grade.tolerance[key])
     ]  # fmt: skip
     criteria = judge_all(measurements)
     answers = [criterion.verdict for criterion in criteria]
@@ -158,8 +148,8 @@ def _mean(values: Sequence[float]) -> Estimate:
     return Estimate(float(np.mean(values)), error, len(values), least=2)
 
 
-def _floor(rule: _Rule, floors: Sequence[Measured]) -> dict[str, Any]:
+def _floor(floors: Sequence[Measured], key: str, target: float) -> dict[str, Any]:
     """The root mean square distance of the other solver from the target."""
-    away = [floor.values[rule.key] - rule.target for floor in floors]
+    away = [floor.values[key] - target for floor in floors]
     value = finite(math.sqrt(np.mean(np.square(away)))) if away else None
     return {"value": value, "scaled": False, "events": len(away)}
