@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from calopipe.showers.cells import REFERENCE_GEOMETRY, FloatArray, Showers
 from validation.measure.deposits import line
-from validation.measure.voxels import coarse_blocks
+from validation.measure.edges import coarse_blocks
 
 Rows = npt.NDArray[np.intp]
 Planted = Callable[[Showers, np.random.Generator], Showers]

@@ -17,6 +17,7 @@ from calopipe.showers.positions import positions
 from validation.measure.edges import (
     RING_EDGES,
     SPECTRUM_EDGES,
+    coarse_blocks,
     lateral_edges_mm,
     radial_edges_mm,
     ring_count,
@@ -27,7 +28,6 @@ from validation.measure.edges import (
 from validation.measure.observables import CELL_GEV, SCALARS
 from validation.measure.pictures import pictures, views_mm
 from validation.measure.profiles import lateral_shares
-from validation.measure.voxels import coarse_blocks
 from validation.statistics.expected import pulls
 
 GRID = Geometry(shape=(7, 6, 5), cell_mm=5.0, layer_pitch_mm=4.0, x0_per_layer=1.5, file_unit_gev=0.02)

@@ -1,4 +1,7 @@
-"""Edges of the bins in which showers are measured, for any calorimeter. Both sets of a comparison share them."""
+"""Edges of the bins, and blocks of cells, in which showers are measured, for any calorimeter.
+
+Both sets of a comparison share them.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,14 @@ RADIAL_BINS = 30  # of half a cell each, the last one open: 15 cells hold all bu
 _GROWTH = 0.1  # least width of a ring over its inner radius: so the outer part of a calorimeter has few rings
 _ROUNDING = 1e-3  # edges that are nearer than this, in cells, count as one
 
+# Blocks of cells: so few numbers that a classifier, or a distance, can use them.
+_SECTORS, _RING_GROUPS, _GRID_GROUPS = 8, 9, 5
+_OUTER_CELLS = np.array([1, 2, 3, 5, 8])  # radii between joined rings, in cells from the axis
+# Edges of blocks along x and y, in cells from the axis. For an even or odd number of cells, an edge is a quarter of a
+# cell or more from the middles of cells. Blocks are 3 cells wide in the middle (2 for an even number), then 2, 4 and 8,
+# as the density falls.
+_LATERAL_CELLS = np.array([-15.25, -7.25, -3.25, -1.25, 1.25, 3.25, 7.25, 15.25])
+_MANY = 64  # more than the number of blocks along x or y
 
 _UNITS_GEV = (("GeV", 1.0), ("MeV", 1e-3), ("keV", 1e-6))
 _WIDE = 3.0  # a beam of 100 to 200 GeV is not wide
@@ -102,6 +113,31 @@ def thirds(geometry: Geometry) -> Index:
     where = positions(geometry)
     begins = 3 * (where.z_x0 - where.x0 / 2) / where.x0.sum()
     return np.floor(begins + _ROUNDING / geometry.shape[2]).astype(np.intp)
+
+
+@lru_cache(maxsize=8)
+def coarse_blocks(geometry: Geometry) -> Index:
+    """The block of each place of each layer, (layers, places), at most 500 blocks; -1 where there is no cell.
+
+    Cells in rings: eight sectors of the angle, by six distances from the axis, by at most nine groups of layers.
+    Rectangular cells: nine by nine places along x and y, by at most five groups of layers.
+    """
+    where, (n, m, layers) = positions(geometry), geometry.shape
+    most = _RING_GROUPS if geometry.rings else _GRID_GROUPS
+    group = np.arange(layers) * min(layers, most) // layers
+    if geometry.rings:
+        angles = np.array([layer.cells[0] for layer in geometry.layers])
+        around = np.arange(n)[None, :] * np.minimum(angles, _SECTORS)[:, None] // angles[:, None]
+        first = np.repeat(around, m, axis=1)
+        second = np.searchsorted(_OUTER_CELLS, where.r_mm / geometry.cell_mm, side="right")
+    else:
+        first, second = (
+            np.searchsorted(_LATERAL_CELLS, mm / geometry.cell_mm, side="right") for mm in (where.x_mm, where.y_mm)
+        )
+    named = (group[:, None] * _MANY + first) * _MANY + second
+    blocks = np.full(where.exists.shape, -1, dtype=np.intp)
+    blocks[where.exists] = np.unique(named[where.exists], return_inverse=True)[1]
+    return blocks
 
 
 @lru_cache(maxsize=8)

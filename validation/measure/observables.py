@@ -19,6 +19,7 @@ from validation.measure.edges import (
     CELL_GEV,
     RADIAL_BINS,
     SPECTRUM_EDGES,
+    coarse_blocks,
     lateral_edges_mm,
     radial_edges_mm,
     ring_count,
@@ -26,7 +27,6 @@ from validation.measure.edges import (
     thirds,
 )
 from validation.measure.profiles import seen
-from validation.measure.voxels import coarse_cells
 
 _FINE_PER_CELL = 20  # R90 is read from a radial histogram with so many bins in a cell: 0.26 mm for cells of 5.1 mm
 
@@ -62,9 +62,9 @@ class Observables:
     Labels, (N,): `energy_gev`, `theta_rad`, `phi_rad`, and the PDG code `particle`; azimuth and code are 0 if files
     have none. `scalars` are (N, len(SCALARS)), see `column`. Energies in GeV: `layers` (N, layers); `along_x`,
     `along_y` and `radial` (N, bins); `ring_energy` (N, rings) in rings about the axis; `coarse` (N, blocks) in blocks
-    of cells (`voxels`). Counts of cells with energy: `ring_cells` (N, rings), and `spectrum` (N, bins) by log10 of
-    their energy in GeV. `validation.measure.edges` defines the bins. `index_angle_rad` (N,) is the reference's measured
-    angle, in units of the index; `angle_x_deg` (N,) is the measured angle to the axis x, NaN if files have no azimuth.
+    of cells. Counts of cells with energy: `ring_cells` (N, rings), and `spectrum` (N, bins) by log10 of their energy in
+    GeV. `validation.measure.edges` defines bins and blocks. `index_angle_rad` (N,) is the reference's measured angle,
+    in units of the index; `angle_x_deg` (N,) is the measured angle to the axis x, NaN if files have no azimuth.
     """
 
     energy_gev: Array
@@ -181,7 +181,7 @@ def observe(
         ring_energy=deposits.sums(ring, rings, deposits.energy).astype(np.float32),
         ring_cells=deposits.sums(ring, rings, filled).astype(np.float32),
         spectrum=_spectrum(deposits, filled).astype(np.float32),
-        coarse=coarse_cells(deposits, geometry),
+        coarse=_coarse(deposits, geometry).astype(np.float32),
         index_angle_rad=view.index_angle_rad.astype(np.float64),
         angle_x_deg=np.full(len(hits), np.nan) if phi_rad is None else angle_x,
     )
@@ -215,6 +215,12 @@ def _radial(hits: Deposits, distance: Array, geometry: Geometry) -> Array:
     """Energy in the bins of `radial_edges_mm`, (N, bins)."""
     inner = radial_edges_mm(geometry)[1:-1] / geometry.cell_mm
     return hits.sums(np.searchsorted(inner, distance, side="right"), len(inner) + 1, hits.energy)
+
+
+def _coarse(hits: Deposits, geometry: Geometry) -> Array:
+    """Energy in the `coarse_blocks` of cells, (N, blocks)."""
+    blocks = coarse_blocks(geometry)
+    return hits.sums(blocks[hits.layer, hits.places], int(blocks.max()) + 1, hits.energy)
 
 
 def _spectrum(hits: Deposits, filled: Mask) -> Array:
