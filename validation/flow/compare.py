@@ -70,7 +70,9 @@ def validate(
     measured = [measure(pair, pair.candidate.path.name, pair.candidate.velocity(0, pair.count)) for pair in pairs]
     floors = _floors(pairs, opened["floor"])
     storage.require_writable(output)  # only now, so that bad input makes no folder
-    document = _judged(measured, floors, limits, _cautions(opened["candidate"]))
+    seen = sum(rollout.start_seen for rollout in opened["candidate"])
+    detail = f"{seen} of {len(candidate)} roll-outs start from a simulation that their model was trained on"
+    document = _judged(measured, floors, limits, finding("Training simulations", seen, detail))
     return comparison.write(document, lambda whole: page(whole, measured, floors))
 
 
@@ -104,13 +106,6 @@ def _floors(pairs: Sequence[Pair], files: Sequence[FlowFile]) -> list[Measured]:
             )
         measured += of_file
     return measured
-
-
-def _cautions(candidates: Sequence[FlowFile]) -> Findings:
-    """Reasons not to accept the roll-outs, whatever the criteria say."""
-    count = sum(candidate.start_seen for candidate in candidates)
-    detail = f"{count} of {len(candidates)} roll-outs start from a simulation that their model was trained on"
-    return finding("Training simulations", count, detail)
 
 
 def _judged(
