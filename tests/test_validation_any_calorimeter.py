@@ -44,6 +44,7 @@ def random_cells(geometry: Geometry, events: int = 4) -> FloatArray:
     filled = rng.random((events, *geometry.shape)) < 0.5
     cells = filled * rng.exponential(0.05 / geometry.file_unit_gev, (events, *geometry.shape))
     exists = np.moveaxis(positions(geometry).exists, 0, 1).reshape(geometry.shape)
+    cells[0, :, :, 1] = 0  # a layer without energy: neither its pair with the first nor with the third counts
     return (cells * exists).astype(np.float32)
 
 
@@ -68,6 +69,30 @@ def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float,
                 x, y, ring = 0.0, 0.0, radius
         found.append((x, y, ring, number, float(value) * geometry.file_unit_gev))
     return found
+
+
+def continuity_by_loops(shower: FloatArray, geometry: Geometry) -> tuple[float, float]:
+    """`hottest_kept` and `overlap` of a shower, pair by pair and cell by cell."""
+    kept = overlap = weights = 0.0
+    listed = geometry.every_layer
+    for second in range(1, len(listed)):
+        front, back = (shower[..., number].astype(np.float64) for number in (second - 1, second))
+        if front.sum() == 0 or back.sum() == 0:
+            continue
+        (rows, columns), (wide, high) = listed[second].cells, listed[second].size_mm or (0, 0)
+        (n, m), (width, height) = listed[second - 1].cells, listed[second - 1].size_mm or (0, 0)
+        before, common = {}, 0.0
+        for x, y in np.ndindex(rows, columns):
+            at = math.floor((x - (rows - 1) / 2) * wide / width + n / 2 + 1e-9)
+            up = math.floor((y - (columns - 1) / 2) * high / height + m / 2 + 1e-9)
+            before[x, y] = at, up
+            common += min(back[x, y] / back.sum(), front[at, up] / front.sum())
+        hottest = [np.unravel_index(layer.argmax(), layer.shape) for layer in (front, back)]
+        weight = front.sum() + back.sum()
+        weights += weight
+        overlap += weight * common
+        kept += weight * (before[tuple(map(int, hottest[1]))] == tuple(map(int, hottest[0])))
+    return kept / weights, overlap / weights
 
 
 @pytest.mark.parametrize(
@@ -109,6 +134,8 @@ def test_observables_agree_with_loops(geometry: Geometry, rings_mm: Array) -> No
             "sparsity": 1 - (energy > CELL_GEV).sum() / existing,
             **{f"{name}_third": mean((third == k) * 1.0) for k, name in enumerate(("first", "middle", "last"))},
         }
+        if not geometry.rings:
+            expected |= dict(zip(("hottest_kept", "overlap"), continuity_by_loops(shower, geometry), strict=True))
         for name, value in expected.items():
             assert table.column(name)[event] == pytest.approx(value, rel=1e-6, abs=1e-9), name
         r90 = distance[order][np.searchsorted(np.cumsum(energy[order]) / energy.sum(), 0.9)]
