@@ -23,7 +23,6 @@ from validation.measure.edges import (
     SPECTRUM_EDGES,
     ring_count,
     ring_label,
-    ring_places,
     spectrum_labels,
 )
 from validation.statistics.binning import joined
@@ -131,11 +130,6 @@ def test_what_monte_carlo_has_nothing_of_is_decided(share: float, answer: str) -
     assert ratio.value == 1 if share == 0 else ratio.value > 1e6
 
 
-def test_a_column_that_is_empty_in_both_sets_leaves_the_others_their_ratio() -> None:
-    found = drawn(np.tile([0.0, 1.0], (20, 1)), np.tile([0.0, 2.0], (20, 1))).estimate(ratio_of_means("f"))
-    assert [estimate.value for estimate in found] == [1, 2]
-
-
 def layers_of(reference: Array, candidate: Array) -> list[tuple[str, str]]:
     """Names and answers of the criteria on mean energies of layers, (events, layers)."""
     sides = [lambda rows: {"layers": rows}] * 2
@@ -164,12 +158,6 @@ def _ring_labels(geometry: Geometry) -> list[str]:
 
 
 ENERGY, CELLS = "Energy in rings about the axis", "Cells in rings about the axis"
-
-
-def test_a_ring_holds_its_inner_edge_and_the_last_all_that_is_beyond() -> None:
-    distance = np.concatenate([RING_EDGES, np.nextafter(RING_EDGES[1:], 0), [3.1, 11.99, 12.5, 1e6]])
-    expected = [int((each >= RING_EDGES).sum()) - 1 for each in distance]
-    np.testing.assert_array_equal(ring_places(distance, SMALL_GEOMETRY), expected)
 
 
 def test_bins_are_named_by_their_edges() -> None:
@@ -251,10 +239,3 @@ def test_a_ring_is_of_the_core_however_little_the_candidate_has_there() -> None:
     assert found[ENERGY].measurement.labels == sound[ENERGY].measurement.labels
     cells = found[CELLS].measurement
     assert [each.value for each in cells.estimates] == pytest.approx([1.0] * len(cells.estimates))
-
-
-def test_few_showers_have_no_interval() -> None:
-    mine = table(200, seed=1)
-    few, enough = (criteria_of(mine[:events], mine[events:], grade="precision")[ENERGY] for events in (99, 100))
-    assert (few.interval, few.verdict) == (None, "inconclusive")
-    assert enough.interval is not None
