@@ -35,6 +35,10 @@ def geant4(number: int) -> Showers:
     return open_showers(sorted(SAMPLE.glob("*.h5"))[number]).read()
 
 
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
 def drawn(reference: Array, candidate: Array, *, per_event: int = 0, seed: int = 0) -> Resampled:
     """The means of the columns `f` of both sets, resampled."""
     sides = [lambda rows: {"f": rows}] * 2

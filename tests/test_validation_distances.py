@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from judging import rng
 from scipy import stats
 from showers import make_showers, observed
 
@@ -45,8 +46,7 @@ def test_the_line_has_no_negative_slope_or_intercept() -> None:
 
 
 def test_frechet_distance_of_known_normals() -> None:
-    rng = np.random.default_rng(6)
-    values = rng.normal(size=(500, 3))
+    values = rng(6).normal(size=(500, 3))
     values = (values - values.mean(axis=0)) @ np.linalg.inv(np.linalg.cholesky(np.cov(values.T))).T  # exactly standard
     assert _frechet(values, 2 * values + np.array([1, 0, 0])) == pytest.approx(1 + 3 * (2 - 1) ** 2)
     flat = values * [1, 1, 0]  # a covariance that cannot be inverted
@@ -67,8 +67,7 @@ def test_features_are_finite_and_independent() -> None:
 
 
 def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candidate() -> None:
-    rng = np.random.default_rng(10)
-    reference, candidate, draw = rng.normal(size=(400, 5)), rng.normal(0.5, 1, (300, 5)), 100
+    reference, candidate, draw = rng(10).normal(size=(400, 5)), rng(11).normal(0.5, 1, (300, 5)), 100
     found = distances(reference, candidate, batch=draw)
     assert found is not None
     assert json.loads(json.dumps(found)) == found
@@ -80,10 +79,6 @@ def test_the_document_has_monte_carlos_own_distances_beside_those_of_the_candida
         assert found[name] == {"value": value, "uncertainty": uncertainty, "own": distance(*halves)[0]}
     assert distances(reference[:99], reference) is distances(reference, reference[:49]) is None
     assert distances(reference[:100], reference[:50], batch=draw) is not None
-
-
-def rng(seed: int) -> np.random.Generator:
-    return np.random.default_rng(seed)
 
 
 def components(negative: Array, positive: Array) -> tuple[Array, Array]:

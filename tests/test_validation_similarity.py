@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
+from judging import table
 from showers import make_showers, observed
 
 from validation.judge import faults
@@ -20,21 +20,17 @@ from validation.statistics.estimates import Estimate
 from validation.statistics.neighbours import Neighbourhood
 
 
-@cache
-def table(seed: int) -> Observables:
-    return observed(make_showers(events=400, seed=seed))
-
-
 def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
     made = make_showers(events=400, seed=2)
     narrower = observed(replace(made, cells=made.cells**1.1))
     alike, unlike = (
-        similarity(Samples(table(1), candidate, 0), rng=np.random.default_rng(1)) for candidate in (table(2), narrower)
+        similarity(Samples(table(400, 1), candidate, 0), rng=np.random.default_rng(1))
+        for candidate in (table(400, 2), narrower)
     )
     json.dumps([alike, unlike], allow_nan=False)
     for name, found in alike["distances"].items():
         assert abs(found["value"]) < 2 * abs(found["own"]) < unlike["distances"][name]["value"]
-    mine, theirs = features(table(1)), features(table(2))
+    mine, theirs = features(table(400, 1)), features(table(400, 2))
     centre = mine.mean(axis=0)  # so that no constant in a feature counts
     assert alike["distances"] == distances(mine - centre, theirs - centre)
     for columns in ("observables", "cells"):
@@ -51,8 +47,8 @@ def test_alike_and_unlike_sets_stand_on_either_side_of_every_floor() -> None:
 def test_the_classifier_is_given_the_energies_of_a_wide_beam_and_the_partners(
     monkeypatch: pytest.MonkeyPatch, lowest: float, more: int
 ) -> None:
-    reference = replace(table(1)[:60], energy_gev=np.geomspace(lowest, 100, 60))
-    candidate = table(2)[:120]
+    reference = replace(table(400, 1)[:60], energy_gev=np.geomspace(lowest, 100, 60))
+    candidate = table(400, 2)[:120]
     asked: list[tuple[Any, Any, int]] = []
 
     def classify(negative: Any, positive: Any, *, per_event: int, rng: Any) -> dict[str, Any]:
@@ -100,7 +96,7 @@ def hashes(table: Observables) -> Digests:
 
 
 def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:
-    training, reference = replace(table(3), scalars=table(3).scalars.copy()), table(4)
+    training, reference = replace(table(400, 3), scalars=table(400, 3).scalars.copy()), table(400, 4)
     training.column("hits")[7] = 0  # an empty shower is no training
 
     def against(candidate: Observables, reference: Observables = reference) -> tuple[dict[str, Any], faults.Findings]:
@@ -109,18 +105,18 @@ def test_a_candidate_that_repeats_its_training_showers_is_a_caution() -> None:
         json.dumps(section, allow_nan=False)
         return section, cautions
 
-    fresh, cautions = against(table(5))
+    fresh, cautions = against(table(400, 5))
     assert cautions == []
     assert fresh["training"] == 399
     learned_from = make_showers(events=400, seed=3)[:40]
     noise = np.random.default_rng(0).normal(1, 0.01, learned_from.cells.shape)
     nearly = observed(replace(learned_from, cells=(learned_from.cells * noise).astype(np.float32)))
-    found, (caution,) = against(Observables.joined([table(5)[:360], nearly]))
+    found, (caution,) = against(Observables.joined([table(400, 5)[:360], nearly]))
     assert 0.08 < found["share"] < 0.15
     assert (caution["name"], caution["count"]) == ("Training showers repeated", 400 * found["share"])
     assert f"{100 * found['share']:.1f} % of the candidate's" in caution["detail"]
-    copied = Observables.joined([table(5)[:399], training[:1]])
+    copied = Observables.joined([table(400, 5)[:399], training[:1]])
     (caution,) = against(copied)[1]
     assert caution["name"] == "Showers of the training set"
-    (caution,) = against(table(5), training)[1]
+    (caution,) = against(table(400, 5), training)[1]
     assert caution["name"] == "Monte Carlo that is in the training set"
