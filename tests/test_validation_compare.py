@@ -245,12 +245,3 @@ def test_nothing_but_empty_showers_is_rejected_and_reported(tmp_path: Path) -> N
     assert document["criteria"] == []
     assert document["empty"] == {"reference": 0, "candidate": 30}
     assert "nothing to draw" in (tmp_path / "out" / "report.html").read_text()
-
-
-def test_an_empty_split(tmp_path: Path) -> None:
-    reference = make_file(tmp_path / "mc.h5", events=40)
-    candidate = make_file(tmp_path / "fake.h5", events=40, seed=1)
-    with pytest.raises(InputError, match="--split test: none of the 40 showers"):
-        validate(
-            [reference], [candidate], tmp_path / "out", selection=Selection("test", SplitRule((("train", "mc*"),)))
-        )
