@@ -1,6 +1,6 @@
 """The measured angle against plain loops.
 
-`test_validation_observables.py` has the closed form of a straight track.
+`test_validation_any_calorimeter.py` has the closed form of a straight track.
 """
 
 from __future__ import annotations
