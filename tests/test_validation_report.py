@@ -25,7 +25,7 @@ def criterion(name: str, **changed: Any) -> dict[str, Any]:
 
 
 def document(**more: Any) -> dict[str, Any]:
-    files = [{"file": "<mc>.h5", "sha256": "ab" * 32, "events": 1_000}]
+    files = [{"file": "<script>&.h5", "sha256": "ab" * 32, "events": 1_000}]
     return {
         "verdict": "inconclusive", "grade": {"name": "precision", "tolerance": {"response": 0.01}}, "paired": False,
         "per_event": 0, "events": {"reference": 1_000, "candidate": 1_000}, "empty": {"reference": 0, "candidate": 0},
@@ -97,7 +97,7 @@ def test_the_page_is_whole_and_asks_for_nothing(more: dict[str, Any]) -> None:
     checked.feed(page)
     assert (checked.open, checked.wrong) == ([], [])
     assert not re.search(r"url\(|@import|https?:", page)
-    assert "&lt;mc&gt;.h5" in page
+    assert "&lt;script&gt;&amp;.h5" in page
     assert 'alt="A &amp; B"' in page
 
 
