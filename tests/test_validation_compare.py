@@ -65,11 +65,6 @@ def test_every_tolerance_is_that_of_a_criterion() -> None:
     assert {criterion.measurement.key for criterion in found.values()} == set(tolerances())
 
 
-def smeared(showers: Showers, rng: np.random.Generator) -> Showers:
-    factor = rng.normal(1, 0.05, (len(showers), 1, 1, 1))
-    return replace(showers, cells=(showers.cells * factor).astype(np.float32))
-
-
 def one_cell(showers: Showers, _: np.random.Generator) -> Showers:
     return replace(showers, cells=np.roll(showers.cells, 1, axis=2))
 
@@ -80,7 +75,7 @@ def one_cell(showers: Showers, _: np.random.Generator) -> Showers:
         (faults.energy_scale, "Mean response"),
         (faults.one_layer, "Mean shower depth"),
         (faults.cells_dropped, "Mean number of hits"),
-        (smeared, "Resolution sigma/E"),
+        (faults.resolution, "Resolution sigma/E"),
         (one_cell, "S: Profile along y"),
     ],
 )

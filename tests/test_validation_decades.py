@@ -100,21 +100,16 @@ def test_a_histogram_has_so_many_bins_of_equally_many_showers_of_both_sets() -> 
     assert sum(found(each).sum(axis=0) for each in sets).tolist() == [40] * 5
 
 
-def test_a_width_is_that_of_the_energy_that_the_mean_of_one_over_it_has() -> None:
-    found = Resolutions.of(toys(np.repeat([1.0, 3.0], 50), a=0.1, b=0.0, c=0.0), np.array([0.5, 4.0]))
+def test_a_bin_of_fifty_showers_has_a_width_at_the_energy_that_the_mean_of_one_over_it_has() -> None:
+    table = toys(np.repeat([0.1, 1.0, 3.0], [49, 25, 25]), a=0.1, b=0.0, c=0.0, scale=2.0)
+    found = Resolutions.of(table, np.array([0.05, 0.5, 4.0]))
     assert found.energy_gev == pytest.approx([1.5])
+    fifty = table.column("response")[49:]
+    assert found.width == pytest.approx([np.std(fifty, ddof=1) / np.mean(fifty)])
     assert len(energy_edges(1.0, 100.0, 1_000)) == 11  # of bins that hold twice the least, a hundred each
     ranges = {(1.0, 100.0): 16, (1.0, 50.0): 14, (1.0, 1e6): 40, (50.0, 50.0): 1}  # eight a decade, 40 at most
     assert {ends: len(energy_edges(*ends, 100_000)) - 1 for ends in ranges} == ranges
     assert len(energy_edges(1.0, 100.0, 99)) == 2
-
-
-def test_a_bin_of_fifty_showers_has_a_width() -> None:
-    table = toys(np.repeat([1.0, 3.0], [49, 50]), a=0.1, b=0.0, c=0.0, scale=2.0)
-    fifty = Resolutions.of(table, np.array([0.5, 2.0, 4.0]))
-    assert fifty.energy_gev == pytest.approx([3.0])
-    responses_at_3 = table.column("response")[49:]
-    assert fifty.width == pytest.approx([np.std(responses_at_3, ddof=1) / np.mean(responses_at_3)])
 
 
 def test_the_errors_of_widths_are_those_of_the_average_kurtosis_over_all_showers() -> None:
