@@ -202,8 +202,11 @@ def test_criteria_are_grouped_by_their_bin() -> None:
 
 def test_the_summary_has_the_worst_criteria_all_hard_failures_and_how_alike_the_sets_are() -> None:
     failures = [{"name": "NaN", "detail": "in <a>_b | c & d"}]
-    rows = [criterion(f"Criterion {k}", interval=[0.995, 1.0051]) for k in range(12)]
-    told = document(criteria=rows, hard_failures=failures, paired=True, events={"reference": 1_000, "candidate": 3_000})
+    rows = [criterion(f"Criterion <{k}>", interval=[0.995, 1.0051]) for k in range(12)]
+    told = document(
+        criteria=rows, hard_failures=failures, paired=True, events={"reference": 1_000, "candidate": 3_000},
+        grade={"name": "a|b"},
+    )  # fmt: skip
     lines = summary(told | LIKENESS).splitlines()
     for line in (
         "- FPD x 1000: 123.4 (0 is perfect)",
@@ -212,10 +215,10 @@ def test_the_summary_has_the_worst_criteria_all_hard_failures_and_how_alike_the_
         "- Against the incumbent: **worse**; difference 0.31, 95 % interval 0.1 to 0.5, below zero is nearer",
     ):
         assert line in lines
-    assert "Grade precision; 3,000 showers against 1,000 of the reference, paired." in lines
+    assert r"Grade a\|b; 3,000 showers against 1,000 of the reference, paired." in lines
     assert r"- **NaN**: in &lt;a&gt;\_b \| c &amp; d" in lines
     listed = [line for line in lines if line.startswith("| Criterion")]
-    assert listed[0] == "| Criterion 0 | 100 to 200 GeV | 1 | 0.995 to 1.005 | 0.99 to 1.01 | pass |"
+    assert listed[0] == "| Criterion &lt;0&gt; | 100 to 200 GeV | 1 | 0.995 to 1.005 | 0.99 to 1.01 | pass |"
     assert len(listed) == 10
     assert "unpaired." in summary(document())
     assert "3,000 images against 1,000" in summary(told | {"samples": "images"})
