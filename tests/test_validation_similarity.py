@@ -57,13 +57,11 @@ def test_the_classifier_is_given_the_energies_of_a_wide_beam_and_the_partners(
         return dict(zip(("value", "interval", "p_value"), values, strict=True))
 
     of_coverage: list[int] = []
-
-    def near(*_: Any, per_event: int, rng: Any) -> Neighbourhood:
-        of_coverage.append(per_event)
-        return Neighbourhood(Estimate(0.9, 0.01, 60), Estimate(0.8, 0.01, 60), 0.7, 0.6, 0.1)
-
+    near = Neighbourhood(Estimate(0.9, 0.01, 60), Estimate(0.8, 0.01, 60), 0.7, 0.6, 0.1)
     monkeypatch.setattr("validation.judge.similarity.auc", classify)
-    monkeypatch.setattr("validation.judge.similarity.coverage", near)
+    monkeypatch.setattr(
+        "validation.judge.similarity.coverage", lambda *_, **more: of_coverage.append(more["per_event"]) or near
+    )
     document = similarity(Samples(reference, candidate, 2), rng=np.random.default_rng(0))
     rings = 2 * reference.ring_energy.shape[1]
     widths = [len(FEATURES) + rings + more] * 2 + [reference.coarse.shape[1] + more] * 2
