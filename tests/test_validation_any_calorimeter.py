@@ -58,16 +58,14 @@ def cells_of(shower: FloatArray, geometry: Geometry) -> list[tuple[float, float,
         layer = geometry.every_layer[number]
         if value <= 0:
             continue
+        ring = 0.0
         if layer.size_mm is not None:
-            x, y, ring = (
-                *((k + 0.5 - n / 2) * size for k, n, size in zip((i, j), layer.cells, layer.size_mm, strict=True)),
-                0.0,
-            )
+            x, y = ((k + 0.5 - n / 2) * size for k, n, size in zip((i, j), layer.cells, layer.size_mm, strict=True))
         else:
             assert layer.r_edges_mm is not None
             radius = (layer.r_edges_mm[j] + layer.r_edges_mm[j + 1]) / 2
             angle = -math.pi + (i + 0.5) * 2 * math.pi / layer.cells[0]
-            x, y, ring = radius * math.cos(angle), radius * math.sin(angle), 0.0
+            x, y = radius * math.cos(angle), radius * math.sin(angle)
             if layer.cells[0] == 1:
                 x, y, ring = 0.0, 0.0, radius
         found.append((x, y, ring, number, float(value) * geometry.file_unit_gev))
