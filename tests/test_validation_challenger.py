@@ -19,9 +19,9 @@ from validation.statistics.resampling import difference_of_means
 TOLERANCE = 0.1
 
 
-def measurements(reference: np.ndarray, candidate: np.ndarray, seed: int = 0) -> list[Measurement]:
+def measurements(reference: np.ndarray, candidate: np.ndarray) -> list[Measurement]:
     """One criterion for each column: the difference of its means."""
-    estimates = drawn(reference, candidate, seed=seed).estimate(difference_of_means("f"))
+    estimates = drawn(reference, candidate).estimate(difference_of_means("f"))
     return [measurement(estimate, name=name, target=0.0) for name, estimate in zip("abc", estimates, strict=True)]
 
 
@@ -42,6 +42,7 @@ def test_the_nearer_one_wins_by_each_criterion_and_in_all() -> None:
     assert found["criteria"][0]["incumbent"] == pytest.approx(9, rel=0.3)  # three tolerances away, squared
     assert found["difference"] == pytest.approx(np.mean([row["difference"] for row in found["criteria"]]))
     assert against_incumbent(measurements(reference, far), measurements(reference, near))["outcome"] == "worse"
+    assert against_incumbent(*[measurements(reference, near)] * 2)["interval"] == [0, 0]  # one noise, which cancels
 
 
 @pytest.mark.parametrize("side", [0, -1])
@@ -113,19 +114,6 @@ def test_hard_failures_come_first() -> None:
     assert against_incumbent(*sides, hard_failures=(1, 0))["outcome"] == "worse"
     assert against_incumbent(*sides, hard_failures=(1, 1))["outcome"] == "better"
     assert against_incumbent(*sides[::-1], hard_failures=(0, 1))["outcome"] == "better"
-
-
-@pytest.mark.parametrize("incumbent_events", [300, 1_200])
-def test_equally_good_candidates_are_told_apart_as_seldom_as_the_level_says(incumbent_events: int) -> None:
-    """Also if one set is four times as large: a plain distance from the target would favour the larger set."""
-    rng = np.random.default_rng(3)
-    told = 0
-    for trial in range(60):
-        reference = rng.normal(0, 1, (300, 3))
-        challenger, incumbent = rng.normal(0.05, 1, (300, 3)), rng.normal(0.05, 1, (incumbent_events, 3))
-        sides = (measurements(reference, each, trial) for each in (challenger, incumbent))
-        told += against_incumbent(*sides)["outcome"] != "no significant difference"
-    assert told <= 9  # 3 expected; more by chance once in 1,200 such tests
 
 
 def test_what_cannot_be_known_is_left_out() -> None:
