@@ -74,6 +74,10 @@ def test_a_separation_power_is_a_square_already_and_has_its_own_error() -> None:
     square, scatter = distance(_estimate(2.0, 0.3, null=(0.01, 0.005)), side=1)
     assert square == pytest.approx(2.0)
     np.testing.assert_allclose(scatter, [-0.3, 0.0, 0.3], atol=1e-12)
+    # those of a set against itself are alike, and their mean is off by rounding
+    for value in (3e-3, 1.1e-47):
+        alike = Estimate(value, 0.3 * TOLERANCE, 500, (0.01, 0.005), replicates=np.full(1000, value))
+        assert not distance(alike, side=1)[1].any()
 
 
 def test_the_square_of_a_criterion_is_the_mean_over_its_estimates() -> None:

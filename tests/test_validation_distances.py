@@ -331,3 +331,18 @@ def test_the_exact_p_value_is_the_share_of_orders_as_extreme() -> None:
     # between the lowest and the next: nearer than all but two
     found = memorisation(training, reference, np.array([[0.1], [1.005]], dtype=np.float32))
     assert (found["share"], found["expected"]) == (0.5, 1 / 101)
+
+
+def test_the_interval_covers_one_as_often_as_it_says() -> None:
+    inside, student = 0, float(stats.t.ppf(0.975, 9))
+    for trial in range(100):
+        values = rng(1_000 + trial).normal(size=(1_000, 3))
+        found = coverage(values[:500], values[500:], per_event=0, rng=rng(trial)).coverage
+        inside += abs(found.value - 1) < student * found.standard_error
+    assert 88 <= inside <= 99  # 95 expected
+
+
+def test_independent_monte_carlo_is_not_called_copied() -> None:
+    found = [memorisation(*(blobs(n, 3 * trial + k) for k, n in enumerate((400, 800, 500)))) for trial in range(10)]
+    assert not any(each["copied"] for each in found)
+    assert 0.2 < np.median([each["p_value"] for each in found]) < 0.95

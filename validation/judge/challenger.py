@@ -14,6 +14,7 @@ from calopipe.verdict import ALIKE, BETTER, WORSE
 from validation.judge.answers import LEVEL, Measurement
 from validation.statistics.estimates import Estimate
 
+_ROUNDING = 1e-12  # in units of the tolerance
 _Distance = tuple[float, Array]  # the square of a distance, and the noise of this square around zero, (resamples,)
 
 
@@ -59,8 +60,12 @@ def _of_difference(excess: float, error: float, scatter: Array) -> _Distance:
 
 
 def _of_separation(excess: float, error: float, scatter: Array) -> _Distance:
-    """A separation power is already a square without bias. `scatter`, too wide near the null, is scaled to `error`."""
-    return excess, scatter * (error / max(float(scatter.std(ddof=1)), 1e-300))
+    """A separation power is already a square without bias. `scatter`, too wide near the null, is scaled to `error`.
+
+    Where the resamples are alike but for rounding, as those of a set against itself, there is no noise.
+    """
+    width = float(scatter.std(ddof=1))
+    return excess, scatter * (error / width if width > _ROUNDING else 0.0)
 
 
 def against_incumbent(
