@@ -138,8 +138,7 @@ def hashed_uniform(keys: tf.Tensor, counters: tf.Tensor) -> tf.Tensor:
     for first, second, key in ((0x85EBCA6B, 0xC2B2AE35, two), (0xCC9E2D51, 0x1B873593, one)):
         bits = _shifted(bits, 16) * np.int32(first - 2**32)
         bits = _shifted(bits, 13) * np.int32(second - 2**32 if second >= 2**31 else second) + key
-    last = tf.cast(bits, tf.uint32)
-    return _uniform(tf.bitwise.bitwise_xor(last, tf.bitwise.right_shift(last, np.uint32(16))))
+    return _uniform(tf.cast(_shifted(bits, 16), tf.uint32))
 
 
 def _uniform(words: tf.Tensor) -> tf.Tensor:

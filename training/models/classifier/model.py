@@ -70,7 +70,7 @@ class Discriminator(Model):
 
     def evaluate(self, batch: Batch, draws: Draws) -> tuple[Losses, Any]:  # noqa: ARG002
         answer = self.answer(batch)
-        return {"cross_entropy": _cross_entropy(batch["monte_carlo"], answer)}, answer
+        return {"cross_entropy": ops.binary_crossentropy(batch["monte_carlo"], answer, from_logits=True)}, answer
 
     def judge(self, showers: int, geometry: Geometry, workers: int = 1) -> Accuracy:  # noqa: ARG002
         return Accuracy()
@@ -97,7 +97,7 @@ class Discriminator(Model):
 
     def _losses(self, view: Batch, draws: Draws) -> Losses:  # noqa: ARG002
         answer = self.networks["discriminator"](view["inputs"], training=True)[:, 0]
-        return {"cross_entropy": _cross_entropy(view["monte_carlo"], answer)}
+        return {"cross_entropy": ops.binary_crossentropy(view["monte_carlo"], answer, from_logits=True)}
 
 
 def _network(inputs: int, hidden: int, layers: int, dropout: float) -> keras.Model:
@@ -113,7 +113,3 @@ def _dense(inputs: int, units: int) -> keras.layers.Dense:
     bound = 1 / math.sqrt(inputs)
     begin = [keras.initializers.RandomUniform(-bound, bound) for _ in range(2)]
     return keras.layers.Dense(units, kernel_initializer=begin[0], bias_initializer=begin[1])
-
-
-def _cross_entropy(label: Any, answer: Any) -> Any:
-    return tf.nn.sigmoid_cross_entropy_with_logits(labels=label, logits=answer)

@@ -143,7 +143,7 @@ class ConditionalGAN(ShowerModel):
         probability, energy = self.discriminator(image, training=training)
         cells = physics.cells_of(image)
         return {
-            "generation": physics.binary_cross_entropy(label, probability[:, 0]),
+            "generation": ops.binary_crossentropy(label, probability[:, 0]),
             "auxiliary": physics.percentage_error(targets["energy_gev"] / ENERGY_SCALE_GEV, energy[:, 0]),
             "angle": ops.abs(physics.ecal_angle(cells) - targets["mtheta_rad"]),
             "ecal": physics.percentage_error(targets["ecal"], physics.ecal_sum(cells)),

@@ -74,12 +74,6 @@ def _centre(moment: Tensor, energy: Tensor) -> Tensor:
     return centre + beyond
 
 
-def binary_cross_entropy(label: Tensor, probability: Tensor) -> Tensor:
-    """-[y log p + (1 - y) log(1 - p)] of each shower, (N,), with p kept away from 0 and 1."""
-    p = ops.clip(probability, _EPSILON, 1.0 - _EPSILON)
-    return -(label * ops.log(p) + (1.0 - label) * ops.log(1.0 - p))
-
-
 def percentage_error(true: Tensor, predicted: Tensor) -> Tensor:
     """100 |predicted - true| / |true| of each shower, (N,), in percent. An empty answer scores 100."""
     return 100.0 * ops.abs(predicted - true) / ops.maximum(ops.abs(true), _EPSILON)
