@@ -15,7 +15,9 @@ from training.models.config import PRECISIONS
 
 logger = logging.getLogger(__name__)
 
-_plain: ContextVar[bool] = ContextVar("plain", default=False)
+in_plain_forms: ContextVar[bool] = ContextVar(
+    "in_plain_forms", default=False
+)  # whether layers made now are to be plain
 
 
 @contextmanager
@@ -24,16 +26,11 @@ def plain_forms() -> Iterator[None]:
 
     The operations of a model are counted in these forms (`training.estimate.work`): they are the same on all devices.
     """
-    token = _plain.set(True)
+    token = in_plain_forms.set(True)
     try:
         yield
     finally:
-        _plain.reset(token)
-
-
-def in_plain_forms() -> bool:
-    """Whether layers made now are to be plain."""
-    return _plain.get()
+        in_plain_forms.reset(token)
 
 
 @contextmanager

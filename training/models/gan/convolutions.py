@@ -47,7 +47,7 @@ Matrix = npt.NDArray[np.float64]
 
 def layers_first() -> bool:
     """Whether networks that are built now have layers as the first axis: on processors and GPUs, in fast precisions."""
-    if in_plain_forms() or on_tpus():
+    if in_plain_forms.get() or on_tpus():
         return False
     dtype = keras.config.dtype_policy().compute_dtype
     return dtype in ("float32", "float64") or (dtype == "bfloat16" and (has_amx() or not on_processors()))
@@ -156,7 +156,7 @@ class Conv3D(keras.layers.Conv3D):
     ) -> None:
         super().__init__(filters, kernel_size, kernel_initializer=kernel_initializer)
         self._upsample, self._slope = upsample, slope
-        self._first, self._plain = layers_first(), in_plain_forms()
+        self._first, self._plain = layers_first(), in_plain_forms.get()
         self._pads = (
             tuple((p, p) for p in pad)
             if not isinstance(pad, str)
