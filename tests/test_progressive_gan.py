@@ -1,4 +1,4 @@
-"""The example of a user's own model: a progressive GAN of frames of a flow, of 16 x 8 and then 32 x 16 cells."""
+"""The example of a user's own model: a progressive GAN of frames of a flow, of 24 x 8 and then 48 x 16 cells."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from flows import GRID
+from flow_models import GRID
 from scipy.stats import norm
 from trainings import history_of, small_flow
 
@@ -33,7 +33,7 @@ def test_it_grows_is_judged_and_is_exported(tmp_path: Path) -> None:
     steps = ("--levels", "2", "--growth-steps", "2", "--steps", "4", "--batch", "8", "--evaluation-steps", "2")
     command.main(["fit", *paths, *steps])
     history = history_of(tmp_path / "m")
-    assert history[-1]["swd"].keys() == {"16x8", "32x16", "mean"}
+    assert history[-1]["swd"].keys() == {"24x8", "48x16", "mean"}
     assert model_folder.read_card(tmp_path / "m").trained["chosen_step"] == 4
     # steps 0 to 3: the second resolution begins at step 2, and is in at step 3
     assert history[-1]["train"]["generator"]["growth"] == pytest.approx((0 + 0 + 0 + 1) / 4)

@@ -22,22 +22,19 @@ from calopipe.errors import InputError
 from calopipe.showers.files import open_showers
 from training import __main__ as command
 from training import model_folder
+from training.export import export
 
 
 @pytest.fixture(scope="module")
 def saved(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     output = tmp_path_factory.mktemp("export") / "saved"
-    _export(trained / "model", output)
+    export(trained / "model", output)
     return output
 
 
 @pytest.fixture(scope="module")
 def loaded(saved: Path) -> Any:
     return tf.saved_model.load(str(saved))
-
-
-def _export(model: Path, output: Path) -> None:
-    command.main(["export", "--model", str(model), "--output", str(output)])
 
 
 _CLIENT = """
@@ -98,7 +95,7 @@ def test_the_card_travels_with_it_and_what_stands_is_left(
     assert document["model"] == model_folder.read_card(trained / "model").fingerprint()
     assert document["cells_unit_gev"] == 1
     before = saved.stat()
-    _export(trained / "model", saved)
+    export(trained / "model", saved)
     assert "export stands" in capsys.readouterr().out
     assert saved.stat() == before
     assert not list(saved.parent.glob(".*"))
@@ -121,15 +118,15 @@ def test_nothing_else_is_replaced(trained: Path, saved: Path, tmp_path: Path) ->
     path = tmp_path / "other/assets.extra/card.json"
     path.write_text(path.read_text().replace('"model": "', '"model": "0'))
     with pytest.raises(InputError, match="other: the export of another model"):
-        _export(trained / "model", tmp_path / "other")
+        export(trained / "model", tmp_path / "other")
     with pytest.raises(InputError, match=r"card\.json: no such file"):
-        _export(tmp_path, tmp_path / "saved")
+        export(tmp_path, tmp_path / "saved")
     for taken in (trained / "model", trained / "mc.h5"):
         with pytest.raises(InputError, match=f"{taken}: exists, and is not an export"):
-            _export(trained / "model", taken)
+            export(trained / "model", taken)
 
 
 def test_a_full_disk(trained: Path, small_disk: Callable[[int], Path]) -> None:
     disk = small_disk(100)
-    assert "the disk is full" in refused(trained / "model", disk / "saved", command=_export)
+    assert "the disk is full" in refused(trained / "model", disk / "saved", command=export)
     assert not list(disk.iterdir())

@@ -13,14 +13,10 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from flows import write_flow
+from flow_models import GRID, street, write_pairs
 from showers import SMALL_GEOMETRY, make_dataset, make_file
 
-from calopipe.events.splits import SplitRule
-from calopipe.events.tolerance import Tolerance
 from preprocessing.dataset import read_manifest
-from preprocessing.flow.manifest import PairSettings
-from preprocessing.pipeline import preprocess
 from training import __main__ as command
 from training.configs import FitConfig
 from training.engine.step import Engine
@@ -70,11 +66,7 @@ def small_dataset(place: Path) -> Path:
 
 def small_flow(place: Path) -> Path:
     """The dataset of 56 pairs of frames to train on, seven steps of the small pix2pix, and 16 for validation."""
-    for name, reynolds, frames in (("train", 100.0, 57), ("validation", 120.0, 17)):
-        write_flow(place / f"{name}.h5", reynolds=reynolds, frames=frames)
-    settings = PairSettings(SplitRule.parse([f"{split}={split}.h5" for split in ("train", "validation")]))
-    preprocess(settings.discover([str(place / "*.h5")], Tolerance()), place / "ds", settings)
-    return place / "ds"
+    return write_pairs(place / "flow", street(56 + 16 + 1), GRID, train=56)
 
 
 LAYERS = ("--model-file", str(Path(__file__).with_name("layers.py")), "--config", "layers")
