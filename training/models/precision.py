@@ -15,9 +15,7 @@ from training.models.config import PRECISIONS
 
 logger = logging.getLogger(__name__)
 
-in_plain_forms: ContextVar[bool] = ContextVar(
-    "in_plain_forms", default=False
-)  # whether layers made now are to be plain
+in_plain_forms: ContextVar[bool] = ContextVar("in_plain_forms", default=False)  # of layers that are made now
 
 
 @contextmanager
