@@ -16,7 +16,7 @@ from training.onnx.shapes import bodies
 def _converted(function: Callable[..., tf.Tensor], *specs: tf.TensorSpec) -> Any:
     """The ONNX model of a `function`, with this name of the output."""
     traced = tf.function(lambda *given: {"output": function(*given)}, input_signature=specs, autograph=False)
-    return converted(traced, 18)
+    return converted(traced)
 
 
 def _found(model: Any, **given: Any) -> Any:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from flow_models import GRID, REYNOLDS, street, write_model, write_pairs
 from trainings import engine_of, evaluator_of, fit_small, history_of, same_training, small_flow
 
+from calopipe.flow.mechanics import vorticity
 from preprocessing.dataset import read_manifest
 from preprocessing.reading import decode_pairs, ordered_batches
 from training.configs import named_config
@@ -99,12 +100,8 @@ def test_the_judge_draws_vorticity_beside_the_solvers(dataset: Path) -> None:
     assert len(of_two_workers.figures()["vorticity"].axes) == 2 * 4  # with the scales of colours
     figure = judge.figures()["vorticity"]
     images = [axis.get_images()[0].get_array() for axis in figure.axes if axis.get_images()][:9]
-    cell = GRID.cell_d
     for row, number in enumerate((0, 3, 6)):  # one of three
-        true, made = (
-            np.gradient(flow[..., 1], cell, axis=0) - np.gradient(flow[..., 0], cell, axis=1)
-            for flow in (frames[number + 1], frames[number])
-        )
+        made, true = vorticity(frames[number : number + 2], GRID.cell_d)
         for image, expected in zip(images[3 * row : 3 * row + 3], (true, made, made - true), strict=True):
             np.testing.assert_allclose(image.T, expected, atol=1e-4)
 

@@ -116,7 +116,7 @@ def test_models_that_are_not_whole_and_losses_and_showers_of_another_shape_are_r
 
 
 def test_a_generator_of_a_cylinder_writes_the_layout_of_its_input(tmp_path: Path) -> None:
-    """Voxels and energies in MeV, the labels the same to the bit; showers of another calorimeter start from no such model."""
+    """Voxels and energies in MeV, the labels the same to the bit. No training on another calorimeter starts from it."""
     edges = (0.0, 5.0, 15.0, 40.0)
     thin, thick = (Layer(pitch, x0, (4, 3), r_edges_mm=edges) for pitch, x0 in ((3.0, 1.0), (6.0, 2.0)))
     geometry = Geometry.of_layers([thin] * 6 + [thick] * 8, 1e-3)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from servers import said
 from trainings import fit_layers, fit_small
 
 from calopipe.errors import InputError
@@ -141,9 +141,7 @@ except InputError as error:
 main(["generate", "--model", model, *"--energy 150 --theta 90 --showers 3 --output made.h5".split()])
 assert read_card(Path(model)).fingerprint() == card.fingerprint()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr[-2000:]
-    card, refused, made = done.stdout.splitlines()
+    card, refused, made = said(sys.executable, "-c", program, cwd=tmp_path).splitlines()
     assert card == "layers 16 (17, 17, 5)"
     assert "the model layers is stated by a user's file, of SHA-256" in refused
     assert made == "3 showers: made.h5"

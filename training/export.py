@@ -26,7 +26,6 @@ from training.models.base import Model
 from training.onnx.graph import converted
 
 CARD = "assets.extra/card.json"  # in this folder TensorFlow allows other files in a SavedModel
-OPSET = 18  # of ONNX: the first with the necessary operations on bits of integers, and the last that tf2onnx writes
 IDENTITY, CARD_OF_FILE = "calopipe_export", "calopipe_card"  # names of a file's metadata; both are JSON
 CHECKSUM = "calopipe_crc32"  # name of the metadata that has the checksum of the arrays
 _FORM = Form("calopipe.export", 11)
@@ -101,7 +100,7 @@ def _write_onnx(model: Model, card: Card, output: Path) -> None:
 
     say("converting to ONNX, which takes half a minute")
     logging.getLogger("tf2onnx").setLevel(logging.WARNING)
-    graph = converted(model.onnx(card.valid_range), OPSET)
+    graph = converted(model.onnx(card.valid_range))
     name_batch(graph)
     onnx.helper.set_model_props(graph, _metadata(model, card))
     try:

@@ -9,8 +9,10 @@ import tensorflow as tf
 
 from training.onnx.passes import shorten
 
+_OPSET = 18  # of ONNX: the first with the necessary operations on bits of integers, and the last that tf2onnx writes
 
-def converted(function: Any, opset: int) -> Any:
+
+def converted(function: Any) -> Any:
     """The ONNX model of the tf.function `function`, which has an input signature and returns a dictionary."""
     from tf2onnx import convert, optimizer, tf_loader, tfonnx  # noqa: PLC0415  only exports need the converter
     from tf2onnx.optimizer.const_fold_optimizer import ConstFoldOptimizer  # noqa: PLC0415
@@ -23,7 +25,7 @@ def converted(function: Any, opset: int) -> Any:
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(frozen, name="")
             made = tfonnx.process_tf_graph(
-                graph, continue_on_error=True, opset=opset, input_names=inputs, output_names=outputs,
+                graph, continue_on_error=True, opset=_OPSET, input_names=inputs, output_names=outputs,
                 tensors_to_rename=convert.tensor_names_from_structed(concrete, inputs, outputs),
                 custom_op_handlers={name: (handler, []) for name, handler in _HANDLERS.items()},
             )  # fmt: skip
