@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, asdict, dataclass, fields
+from dataclasses import Field, asdict, dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
 from calopipe.errors import InputError, require_seed
@@ -138,11 +138,9 @@ class FitConfig(ABC):
 
     def with_values(self, values: Mapping[str, Any]) -> FitConfig:
         """This config with `values` in place of its own. InputError where the model has no such setting."""
-        changed = self.to_json() | dict(values)
-        own = {field.name for field in fields(_kind(changed["model"], self.model_file))}
-        for name in values.keys() - own:
-            raise InputError(f"{option(name)} is not for the model {changed['model']}; leave it out")
-        return self.from_json(changed)
+        for name in values.keys() - {field.name for field in fields(self)}:
+            raise InputError(f"{option(name)} is not for the model {self.model}; leave it out")
+        return replace(self, **values)
 
     def last_step(self, steps_an_epoch: int) -> int:
         """How many steps a training has if it does not end early."""
