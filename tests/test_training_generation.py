@@ -34,7 +34,7 @@ from training import __main__ as command
 from training import model_folder
 from training.calochallenge import timing
 from training.generation import part_files
-from training.generation.conditions import Conditions, Layout
+from training.generation.conditions import Conditions
 from training.generation.generate import EXTRAPOLATE, _attributes, _request, generate
 from training.generation.generator import Generator
 from training.generation.part_files import Parts, Share
@@ -223,7 +223,7 @@ def test_a_part_is_whole_chunks_however_large_these_are(tmp_path: Path, monkeypa
     generator: Any = SimpleNamespace(showers_at_a_time=300)
     for chunk, sizes in ((5000, [5000, 2000]), (7, [1197] * 5 + [1015]), (400, [1200] * 5 + [1000])):
         monkeypatch.setattr(part_files, "showers_a_chunk", lambda _, chunk=chunk: chunk)
-        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, like=Layout(SMALL_GEOMETRY, ""))
+        parts = Parts(tmp_path, "0123456789abcdef", generator, 7000, layout=(SMALL_GEOMETRY, ""))
         assert [len(part) for part in parts._parts.values()] == sizes
 
 

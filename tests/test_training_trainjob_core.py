@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, call
 
 import kubernetes.client as kube
 import pytest
@@ -58,7 +58,6 @@ def test_each_node_is_promised_what_it_may_use_under_the_runtime_that_is_named()
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
-        ({0: 76, 1: 1}, 1),  # the first one only saw the other end
         ({0: 1, 1: 2}, 1),
         ({0: 76, 1: 137}, 1),  # killed
         ({0: 76, 1: 75}, 1),
@@ -71,13 +70,10 @@ def test_the_end_that_tells_most_is_that_of_the_cause(codes: dict[int, int], exp
 
 
 def test_of_the_pods_of_a_worker_the_newest_counts() -> None:
-    def pod(name: str, index: str | None, age_s: int) -> V1Pod:
-        annotations = None if index is None else {"batch.kubernetes.io/job-completion-index": index}
-        made = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=age_s)
-        return V1Pod(metadata=kube.V1ObjectMeta(name=name, annotations=annotations, creation_timestamp=made))
-
-    pods = [pod("new", "0", 1), pod("old", "0", 9), pod("other", "1", 5), pod("no worker", None, 0)]
-    assert {index: found.metadata.name for index, found in workers(pods).items()} == {0: "new", 1: "other"}
+    pods = [_worker(0, uid="new"), _worker(0, uid="old"), _worker(1, uid="other"), _worker(2, uid="no worker")]
+    pods[1].metadata.creation_timestamp -= timedelta(seconds=1)
+    pods[3].metadata.annotations = None
+    assert {index: found.metadata.uid for index, found in workers(pods).items()} == {0: "new", 1: "other"}
 
 
 def _container(name: str = "node", **state: Any) -> kube.V1ContainerStatus:
@@ -176,39 +172,6 @@ def test_a_job_fails_by_the_worker_that_caused_it(
 # --- taking a job up
 
 
-class _Kept:
-    """The TrainJob that exists, and what is done with it."""
-
-    namespace = "team"
-
-    def __init__(self, job: dict[str, Any] | None, *, lost: int = 0) -> None:
-        self.job, self.done, self._lost = job, list[str](), lost
-
-    def create(self, wanted: dict[str, Any]) -> dict[str, Any] | None:
-        if self.job is not None:
-            return None
-        self.done.append("create")
-        self.job = wanted
-        return wanted
-
-    def get(self, _name: str) -> dict[str, Any] | None:
-        return self.job
-
-    def delete(self, _job: dict[str, Any]) -> None:
-        self.done.append("delete")
-        self.job = None
-
-    def add_owner(self, job: dict[str, Any], owner: dict[str, Any]) -> dict[str, Any] | None:
-        self.done.append(f"own by {owner['uid']}")
-        self._lost -= 1
-        return job if self._lost < 0 else None
-
-    def pause(self) -> None:
-        self.done.append("pause")
-        if self.job and "deletionTimestamp" in self.job["metadata"]:
-            self.job = None
-
-
 def _job(*conditions: tuple[str, str], nodes: int = 2, **metadata: str) -> dict[str, Any]:
     job = manifest("j", **{**_SETTINGS, "nodes": nodes})
     job["status"] = {"conditions": [{"type": kind, "status": status} for kind, status in conditions]}
@@ -218,40 +181,52 @@ def _job(*conditions: tuple[str, str], nodes: int = 2, **metadata: str) -> dict[
 @pytest.mark.parametrize(
     ("earlier", "done"),
     [
+        (_job(), []),
+        (_job(("Complete", "True")), []),
+        (_job(("Failed", "False")), []),
         (None, ["create"]),
-        (_job(), ["own by u"]),
-        (_job(("Complete", "True")), ["own by u"]),
-        (_job(("Failed", "False")), ["own by u"]),
-        (_job(("Failed", "True")), ["delete", "pause", "create"]),
-        (_job(("Complete", "True"), nodes=3), ["delete", "pause", "create"]),
-        (_job(nodes=3, deletionTimestamp="now"), ["pause", "create"]),
+        (_job(("Failed", "True")), ["create", "delete", "pause", "create"]),
+        (_job(("Complete", "True"), nodes=3), ["create", "delete", "pause", "create"]),
+        (_job(nodes=3, deletionTimestamp="now"), ["create", "pause", "create"]),
     ],
 )
 def test_a_job_that_is_there_is_followed_or_made_anew(earlier: dict[str, Any] | None, done: list[str]) -> None:
-    kept = _Kept(earlier)
-    job = trainjob._attach(kept, _job(), {"uid": "u"}, kept)  # type: ignore[arg-type]
-    assert kept.done == done
-    assert job.get("metadata", {}).get("ownerReferences") == ([{"uid": "u"}] if "create" in done else None)
+    jobs, owner = Mock(), {"uid": "u"}
+    jobs.create.side_effect, jobs.get.return_value = [*[None] * (earlier is not None), "made"], earlier
+    jobs.add_owner.return_value = "owned"
+    assert trainjob._attach(jobs, _job(), owner) == ("made" if done else "owned")
+    assert [name for name, *_ in jobs.mock_calls if name != "get"] == (done or ["create", "add_owner"])
+    assert jobs.create.call_args.args[0]["metadata"]["ownerReferences"] == [owner]
+    assert done or jobs.add_owner.call_args == call(earlier, owner)
+    assert all(asked == call(earlier) for asked in jobs.delete.call_args_list)
 
 
 def test_a_job_that_changes_as_it_is_taken_up_is_read_again_and_one_of_another_request_left() -> None:
-    kept = _Kept(_job(), lost=1)
-    trainjob._attach(kept, _job(), {"uid": "u"}, kept)  # type: ignore[arg-type]
-    assert kept.done == ["own by u", "pause", "own by u"]
-    kept = _Kept(_job())
-    assert trainjob._attach(kept, _job(), None, kept) is kept.job  # type: ignore[arg-type]
-    other = _Kept(_job(nodes=3))
+    jobs = Mock(namespace="team")
+    jobs.create.return_value, jobs.get.return_value, jobs.add_owner.side_effect = None, _job(), [None, "owned"]
+    assert trainjob._attach(jobs, _job(), {"uid": "u"}) == "owned"
+    assert [name for name, *_ in jobs.mock_calls] == [
+        "create",
+        "get",
+        "add_owner",
+        "pause",
+        "create",
+        "get",
+        "add_owner",
+    ]
+    assert trainjob._attach(jobs, _job(), None) is jobs.get.return_value
+    jobs.get.return_value = _job(nodes=3)
     with pytest.raises(InputError, match="TrainJob j in namespace team runs this training with another image"):
-        trainjob._attach(other, _job(), None, other)  # type: ignore[arg-type]
-    assert (kept.done, other.done) == ([], [])
+        trainjob._attach(jobs, _job(), None)
+    assert not jobs.delete.called
 
 
 @pytest.mark.parametrize("now", [None, _job(uid="2"), _job(uid="1", deletionTimestamp="now")])
 def test_a_job_that_is_deleted_or_replaced_is_told_of(now: dict[str, Any] | None) -> None:
-    jobs = SimpleNamespace(get=lambda _: now, pods=lambda _: [])
-    clock = SimpleNamespace(pause=lambda: pytest.fail("it is followed on"))
+    jobs = Mock()
+    jobs.get.return_value, jobs.pods.return_value, jobs.pause.side_effect = now, [], RuntimeError("followed on")
     with pytest.raises(InputError, match="TrainJob j was deleted by somebody else"):
-        trainjob._watch(jobs, _job(uid="1"), clock)  # type: ignore[arg-type]
+        trainjob._watch(jobs, _job(uid="1"))
 
 
 @pytest.mark.parametrize("end", ["Complete", "Failed"])
@@ -262,10 +237,10 @@ def test_a_job_is_followed_until_it_ends(end: str, capsys: pytest.CaptureFixture
     for pod, phase in ((teams[1][0], "Failed"), *((pod, "Succeeded") for pod in teams[2])):
         pod.status.phase = phase
     logs = [["1 a"], ["1 a", "2 b"], ["2 b", "3 c"]]
-    jobs, clock = Mock(), Mock()
+    jobs = Mock()
     jobs.get.side_effect, jobs.pods.side_effect, jobs.log.side_effect = looks, teams, logs
-    assert trainjob._is(trainjob._watch(jobs, _job(uid="1"), clock), end)
-    assert clock.pause.call_count == 2
+    assert trainjob._is(trainjob._watch(jobs, _job(uid="1")), end)
+    assert jobs.pause.call_count == 2
     assert {call.args for call in jobs.log.call_args_list} == {("pod-0",)}
     said = capsys.readouterr()
     assert said.out.splitlines() == ["a", "b", "c"]
@@ -298,8 +273,8 @@ def _look_at_start(
         for kind, reason, message in warnings
     ]
     jobs = SimpleNamespace(get=lambda _: _job(uid="1"), pods=lambda _: pods, warnings=lambda _: events)
-    jobs.log = lambda *_, **__: []
-    trainjob._watch(jobs, _job(uid="1"), SimpleNamespace(pause=pause))  # type: ignore[arg-type]
+    jobs.log, jobs.pause = lambda *_, **__: [], pause
+    trainjob._watch(jobs, _job(uid="1"))  # type: ignore[arg-type]
 
 
 def test_a_job_whose_jobset_is_refused_ends_with_the_reason(
@@ -346,9 +321,9 @@ def test_a_pause_ends_at_the_next_look_a_signal_or_the_deadline(
         now[0] += seconds
 
     monkeypatch.setattr(trainjob, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
-    clock = trainjob._Clock(signals, deadline_s)
+    pause = trainjob._pause_until(signals, deadline_s)
     with end:
-        clock.pause()
+        pause()
     assert now[0] - 50.0 == pytest.approx(0.0 if signals else min(5.0, deadline_s), abs=0.21)
 
 

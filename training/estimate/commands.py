@@ -96,13 +96,8 @@ def _time(spread: Spread) -> str:
 
 
 def _text(spread: Spread | None, factor: float = 1.0, unit: str = "") -> str:
-    """The likely value, and the least and the most in brackets."""
+    """The likely value, and the least and the most in brackets; three figures, or all before the point."""
     if spread is None:
         return "unknown"
-    least, likely, most = (_figures(value * factor) for value in spread)
+    least, likely, most = (f"{value:.0f}" if value >= 100 else f"{value:.3g}" for value in factor * spread)
     return f"{likely}{unit} ({least}-{most})"
-
-
-def _figures(value: float) -> str:
-    """`value` with three significant figures, or all before the point if there are more."""
-    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"

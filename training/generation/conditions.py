@@ -43,20 +43,8 @@ class Events:
     def __len__(self) -> int:
         return len(self.digests)
 
-    def repeated(self, times: int) -> Events:
-        """The events, each so many `times` in a row."""
-        return self[np.repeat(np.arange(len(self)), times)]
-
     def __getitem__(self, index: npt.NDArray[Any]) -> Events:
         return Events(taken(self.labels, index), self.digests[index])
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How showers are stored: geometry and unit, and the `deposits` of a `ShowerFile`, the dataset of the cells."""
-
-    geometry: Geometry
-    deposits: str
 
 
 class Conditions:
@@ -72,8 +60,11 @@ class Conditions:
         self.files = open_all(like, selection, beside)
         self.contents = [file.sha256 for file in self.files]
 
-    def layout(self, card: Card) -> Layout:
-        """The layout of the files. InputError: the model is of another detector; only the unit of cells may differ."""
+    def layout(self, card: Card) -> tuple[Geometry, str]:
+        """The geometry and the `deposits` (see `ShowerFile`) of the files.
+
+        InputError: the model is of another detector; only the unit of cells may differ.
+        """
         file = self.files[0]
         if differs := file.geometry.difference(card.geometry):
             name, value, trained_on = differs
@@ -81,7 +72,7 @@ class Conditions:
                 f"{file.path}: {name} is {value}, the model was trained on {trained_on}; use files of one detector"
                 + (", or give the --geometry of this one" if file.assumed else "")
             )
-        return Layout(file.geometry, file.deposits)
+        return file.geometry, file.deposits
 
     @cached_property
     def events(self) -> Events:
@@ -113,8 +104,8 @@ class LabelsAlone:
         self.events = Events(labels, np.zeros(len(labels["energy_gev"]), np.uint64))
         self.contents = [hashlib.sha256(values.tobytes()).hexdigest() for _, values in sorted(labels.items())]
 
-    def layout(self, card: Card) -> Layout:
-        return Layout(card.geometry, "")
+    def layout(self, card: Card) -> tuple[Geometry, str]:
+        return card.geometry, ""
 
     @classmethod
     def alike(cls, card: Card, showers: int, values: Mapping[str, float | None]) -> LabelsAlone:

@@ -8,6 +8,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from calopipe import storage
 from calopipe.documents import stands
 from calopipe.errors import InputError, require_least, require_seed
@@ -77,8 +79,8 @@ def generate(
     if selection.split == JUDGES:
         require_unseen(model, card, events.digests, str(model))
     generator = Generator(model, **made)
-    events = _answered(events, generator, outside).repeated(per_event)
-    parts = Parts(pieces, request, generator, len(events), like=layout)
+    events = _answered(events, generator, outside, per_event)
+    parts = Parts(pieces, request, generator, len(events), layout=layout)
     with alone(output.parent, f".{output.name}.lock") if share is None else nullcontext():
         rate = parts.make(share or Share(), events.labels, seed)
         if measured is not None and rate:
@@ -111,8 +113,8 @@ def _attributes(card: Card, request: str) -> dict[str, Any]:
     return {"generator": f"calopipe {config.model}", MADE_BY: made_by, "model": card.fingerprint(), REQUEST: request}
 
 
-def _answered(events: Events, generator: Generator, outside: str) -> Events:
-    """The `events` for which showers are made. InputError for labels that the model cannot answer, or is not to."""
+def _answered(events: Events, generator: Generator, outside: str, per_event: int) -> Events:
+    """The `events` for which showers are made, each so often in a row. InputError: the model cannot, or is not to."""
     if outside == SKIP:
         inside = generator.inside(events.labels)
         if inside.any() and not inside.all():
@@ -122,7 +124,7 @@ def _answered(events: Events, generator: Generator, outside: str) -> Events:
         generator.require_kinds(events.labels)
     else:
         generator.require_inside(events.labels)
-    return events
+    return events[np.repeat(np.arange(len(events)), per_event)]
 
 
 def _check_cut(card: Card, selection: Selection) -> None:

@@ -15,9 +15,8 @@ from calopipe import storage
 from calopipe.errors import InputError
 from calopipe.labels import AllLabels
 from calopipe.progress import progress_bar
-from calopipe.showers.cells import REFERENCE_UNIT_GEV
+from calopipe.showers.cells import REFERENCE_UNIT_GEV, Geometry
 from calopipe.showers.writer import shower_writer, showers_a_chunk
-from training.generation.conditions import Layout
 from training.generation.generator import Generator
 
 _PART_SHOWERS = 1000  # of a part, up to whole batches and chunks: a killed run has to make at most one part again
@@ -43,12 +42,14 @@ class Parts:
     """The `events` showers of a `request` as files in `folder`; each file, a part, is made on its own.
 
     A part has about a thousand showers: whole batches, without the showers that do not fill a chunk of the file. So
-    parts can be joined chunk by chunk. Geometry, unit and layout are those of `like`.
+    parts can be joined chunk by chunk. The `layout` is that of `Conditions`.
     """
 
-    def __init__(self, folder: Path, request: str, generator: Generator, events: int, *, like: Layout) -> None:
-        self.folder, self._generator, self._like = folder, generator, like
-        batch, chunk = generator.showers_at_a_time, showers_a_chunk(like.geometry)
+    def __init__(
+        self, folder: Path, request: str, generator: Generator, events: int, *, layout: tuple[Geometry, str]
+    ) -> None:
+        self.folder, self._generator, (self._geometry, self._deposits) = folder, generator, layout
+        batch, chunk = generator.showers_at_a_time, showers_a_chunk(self._geometry)
         size = max(-(-_PART_SHOWERS // batch) * batch // chunk, 1) * chunk
         self._request = request[:16]
         self._parts = {
@@ -69,12 +70,12 @@ class Parts:
         paths = list(self._parts)[share.number :: share.count]
         missing = {path: self._parts[path] for path in paths if not path.exists()}
         total, to_do = sum(len(self._parts[path]) for path in paths), sum(map(len, missing.values()))
-        scale = np.float32(REFERENCE_UNIT_GEV / self._like.geometry.file_unit_gev)
+        scale = np.float32(REFERENCE_UNIT_GEV / self._geometry.file_unit_gev)
         # batches of the next part are made while the last ones of a part are written
         made = self._generator.showers(labels, seed, ranges=missing.values())
         with progress_bar("generate", total, "showers", total - to_do) as bar:
             for path, indices in missing.items():
-                with shower_writer(path, self._like.geometry, {}, self._like.deposits) as writer:
+                with shower_writer(path, self._geometry, {}, self._deposits) as writer:
                     for showers in islice(made, -(-len(indices) // self._generator.showers_at_a_time)):
                         np.multiply(showers.cells, scale, out=showers.cells)
                         writer.write(showers)
@@ -83,7 +84,7 @@ class Parts:
 
     def join(self, output: Path, attributes: Mapping[str, Any]) -> None:
         """Write all parts to the file `output`, without compressing them again, and remove the parts."""
-        with shower_writer(output, self._like.geometry, attributes, self._like.deposits) as writer:
+        with shower_writer(output, self._geometry, attributes, self._deposits) as writer:
             for part in self._parts:
                 writer.append(part)
         storage.discard(self.folder)

@@ -42,7 +42,7 @@ class TrainJobs:
     """
 
     def __init__(self, pause: Callable[[], None], patience_s: float) -> None:
-        self._pause, self._patience_s = pause, patience_s
+        self.pause, self._patience_s = pause, patience_s
         # The client does not ask again: `_ask` does, which also looks for signals and at the deadline.
         self._cluster = kubernetes.connect(retries=False)
         self.namespace = self._cluster.namespace
@@ -159,7 +159,7 @@ class TrainJobs:
             if not silent:
                 print(f"the Kubernetes API does not answer, trying on: {reason}", file=sys.stderr, flush=True)
             silent = True
-            self._pause()
+            self.pause()
 
 
 def this_pod() -> Json | None:

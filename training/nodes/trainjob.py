@@ -13,7 +13,7 @@ import hashlib
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -83,11 +83,10 @@ def launch(wanted: Json, deadline_s: float) -> None:
     """
     owner = this_pod()
     with stop_signals() as signals:
-        clock = _Clock(signals, deadline_s)
-        jobs = TrainJobs(clock.pause, _PATIENCE_S)
-        job = _attach(jobs, wanted, owner, clock)
+        jobs = TrainJobs(_pause_until(signals, deadline_s), _PATIENCE_S)
+        job = _attach(jobs, wanted, owner)
         try:
-            ended = _watch(jobs, job, clock)
+            ended = _watch(jobs, job)
             failure = _failure(jobs, ended) if _is(ended, "Failed") else None
         finally:
             _delete(job)
@@ -95,29 +94,29 @@ def launch(wanted: Json, deadline_s: float) -> None:
         raise failure
 
 
-class _Clock:
-    """Waits between two looks at the cluster, until a stop signal or the deadline ends the launch."""
+def _pause_until(signals: Sequence[int], deadline_s: float) -> Callable[[], None]:
+    """A function that waits until the next look at the cluster; the deadline is so many seconds from now.
 
-    def __init__(self, signals: Sequence[int], deadline_s: float) -> None:
-        self._signals, self._deadline_s = signals, deadline_s
-        self._started = time.monotonic()
+    The function raises SystemExit after a stop signal, InputError after the deadline.
+    """
+    deadline = time.monotonic() + deadline_s
 
-    def pause(self) -> None:
-        """Wait until the next look. Raises SystemExit after a stop signal, InputError after the deadline."""
-        deadline = self._started + self._deadline_s
+    def pause() -> None:
         until = min(time.monotonic() + _EVERY_S, deadline)
-        while not self._signals and time.monotonic() < until:
+        while not signals and time.monotonic() < until:
             time.sleep(0.2)
-        if self._signals:
-            raise SystemExit(130 if self._signals[0] == signal.SIGINT else PREEMPTED)
+        if signals:
+            raise SystemExit(130 if signals[0] == signal.SIGINT else PREEMPTED)
         if time.monotonic() >= deadline:
             raise InputError(
-                f"training on several nodes did not end within {self._deadline_s:g} s; its checkpoints are kept: "
-                "run again to go on, with more time"
+                f"training on several nodes did not end within {deadline_s:g} s; its checkpoints are kept: run again "
+                "to go on, with more time"
             )
 
+    return pause
 
-def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) -> Json:
+
+def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None) -> Json:
     """The `wanted` job, owned by `owner`: a new one, or the one that an earlier launcher has left.
 
     An earlier job that failed, or that is complete and had another spec, is deleted first.
@@ -140,12 +139,12 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None, clock: _Clock) ->
                     f"TrainJob {name} in namespace {jobs.namespace} runs this training with another image, arguments, "
                     f"resources or number of nodes; wait for its end, or: kubectl delete trainjob {name}"
                 )
-        clock.pause()
+        jobs.pause()
     _say(f"TrainJob {name} is created in namespace {jobs.namespace}")
     return job
 
 
-def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
+def _watch(jobs: TrainJobs, job: Json) -> Json:
     """Print the first worker's log and the states of the pods until the job has ended; returns the ended job."""
     name = job["metadata"]["name"]
     log, shown, warned, since = _Log(jobs), "", set[str](), time.monotonic()
@@ -164,7 +163,7 @@ def _watch(jobs: TrainJobs, job: Json, clock: _Clock) -> Json:
             return now
         if not shown:  # there has been no pod so far
             _look_at_start(jobs, job, warned, late=time.monotonic() - since >= _START_S)
-        clock.pause()
+        jobs.pause()
 
 
 def _look_at_start(jobs: TrainJobs, job: Json, warned: set[str], *, late: bool) -> None:

@@ -73,7 +73,12 @@ class Cluster:
         Without an `index`, it is the index of this process's pod. InputError if hosts or index are wrong.
         """
         if hosts:
-            return cls(tuple(hosts), _index_of_pod(len(hosts)) if index is None else index)
+            if index is None:
+                text = os.environ.get(_INDEX_VARIABLE, "")
+                if not text.isdecimal():
+                    raise InputError(f"which of the {len(hosts)} workers is this? give its index, from 0")
+                index = int(text)
+            return cls(tuple(hosts), index)
         if index is not None:
             raise InputError(f"worker index {index} without the workers' addresses; give host:port of each")
         text = os.environ.get(_VARIABLE, "")
@@ -101,13 +106,6 @@ class Cluster:
         """The environment variable from which TensorFlow takes the cluster; the chief is worker 0."""
         task = {"type": "worker", "index": self.index}
         return {_VARIABLE: json.dumps({"cluster": {"worker": list(self.hosts)}, "task": task})}
-
-
-def _index_of_pod(workers: int) -> int:
-    text = os.environ.get(_INDEX_VARIABLE, "")
-    if not text.isdecimal():
-        raise InputError(f"which of the {workers} workers is this? give its index, from 0")
-    return int(text)
 
 
 def exit_lost(cluster: Cluster, reason: str) -> None:
