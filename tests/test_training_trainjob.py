@@ -86,7 +86,7 @@ class Place:
 
     api: KubernetesApi
     trainer: PlayedTrainer
-    folder: Path
+    folder: Path  # in which workers and test exchange messages, too
     kubeconfig: Path
     launchers: list[Launcher] = field(default_factory=list)
 
@@ -96,7 +96,7 @@ class Place:
             "name": "this", "nodes": 2, "image": _STAND_IN, "arguments": [program], "resources": {"cpu": "1"},
             "runtime": "calopipe", **settings,
         }  # fmt: skip
-        log = self.file(f"launcher-{len(self.launchers)}.log")
+        log = self.folder / f"launcher-{len(self.launchers)}.log"
         command = [*wrapper, sys.executable, "-c", _LAUNCHER, json.dumps(settings)]
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig), "PYTHONPATH": str(_ROOT)}
         with log.open("wb") as out:
@@ -110,10 +110,6 @@ class Place:
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": [container]}}
         uid = self.api.call("POST", f"/api/v1/namespaces/{self.trainer.namespace}/pods", pod)["metadata"]["uid"]
         return uid, ["env", f"KFP_POD_NAME={name}", f"KFP_POD_UID={uid}"]
-
-    def file(self, name: str) -> Path:
-        """A file by which workers and test exchange messages."""
-        return self.folder / name
 
 
 @pytest.fixture(scope="module")
@@ -169,23 +165,33 @@ def _wait_for_right(place: Place, verb: str, group: str, resource: str, *, grant
 
 
 def test_two_workers_train_together_as_two_processes_do(place: Place) -> None:
-    make_file(place.file("mc.h5"), events=60)
-    dataset, output = place.file("dataset"), place.file("model")
-    make_dataset(dataset, place.file("mc.h5"))
+    make_file(place.folder / "mc.h5", events=60)
+    dataset, output = place.folder / "dataset", place.folder / "model"
+    make_dataset(dataset, place.folder / "mc.h5")
     more = ("--config", "small", "--steps", "2")
     arguments = ["fit", "--dataset", str(dataset), "--output", str(output), *more]
     launcher = place.launch(image=IMAGE, arguments=arguments)
     place.trainer.play()
     assert f"model: {output}" in launcher.end(0)  # the first worker's last line
     assert place.trainer.jobs() == []
-    processes = [sys.executable, "-m", "training", "fit", "--dataset", dataset, "--output", place.file("alone"), *more]
+    processes = [
+        sys.executable,
+        "-m",
+        "training",
+        "fit",
+        "--dataset",
+        dataset,
+        "--output",
+        place.folder / "alone",
+        *more,
+    ]
     threads = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}  # as the runtime has it of the processors
     together([str(each) for each in processes], **threads)
-    same_training(output, place.file("alone"))
+    same_training(output, place.folder / "alone")
 
 
 def test_a_launcher_that_was_killed_goes_on_with_its_job(place: Place) -> None:
-    done = place.file("done")
+    done = place.folder / "done"
     program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)\nprint('finished')"
     first = place.launch(program)
     job = place.trainer.wait_for_job()
@@ -225,7 +231,7 @@ def test_in_a_pod_the_credentials_are_those_of_its_service_account(place: Place)
         "token": place.api.token(place.trainer.namespace, _ACCOUNT),
         "ca.crt": place.api.authority.read_text(),
     }.items():
-        place.file(name).write_text(content)
+        (place.folder / name).write_text(content)
     place.kubeconfig.unlink()
     address, _, port = place.api.url.removeprefix("https://").partition(":")
     # A file system of its own for the launcher, in which a pod's files are where Kubernetes puts them.
@@ -285,7 +291,7 @@ def test_one_right_less_is_told_of(place: Place, group: str, resource: str, verb
     ]
     place.api.apply(role, place.trainer.namespace)
     _wait_for_right(place, verb, group, resource, granted=False)
-    done = place.file("done")
+    done = place.folder / "done"
     program = f"while not Path({str(done)!r}).exists(): time.sleep(0.1)"
     launcher = place.launch(program, wrapper=place.pod("one")[1])
     if verb == "patch":  # to take a job up
