@@ -1,29 +1,38 @@
-"""The registry: models are promoted one after the other, and the history is kept; in a folder or in an object store."""
+"""The registry: models are promoted one after the other, and the history is kept; in a folder or in an object store.
+
+Then what a user changes in it: the model in use, and the grade by which the next model is judged.
+"""
 
 from __future__ import annotations
 
 import errno
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import count
 from pathlib import Path
 from threading import Barrier
+from types import SimpleNamespace
 from typing import Any
 
 import h5py
 import pytest
 from servers import store
-from verdicts import LAX, candidate, promoted, write_model, write_verdict
+from verdicts import LAX, WIDE, candidate, promoted, write_model, write_verdict
 
 from calopipe import storage
 from calopipe.errors import InputError
+from calopipe.grade import load_grade
 from calopipe.lock import alone
 from calopipe.storage import location
 from training import __main__ as command
 from training import model_folder
 from training.model_folder import Card, read_card
+from training.registry import registry as registry_module
 from training.registry.candidate import Candidate
 from training.registry.registry import Registry
 
@@ -284,3 +293,128 @@ def test_a_model_that_is_gone_or_damaged_is_told_of(registry: Registry, tmp_path
     (place / "card.json").unlink()
     with pytest.raises(InputError, match="not there, or not whole"):
         registry.fetch(current, tmp_path / "copy")
+
+
+# What a user changes
+
+
+def test_rollback(on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, second, third = promoted(on_disk, tmp_path, 3)
+    one, two, three = on_disk.history()
+
+    command.main(["rollback", "--registry", str(on_disk.place)])
+    assert capsys.readouterr().out == f"model in use: {two.model}, in place of {three.model}\n"
+    *_, current = on_disk.history()
+    assert (current.number, current.model, current.replaced, current.why) == (4, two.model, three.model, "rolled back")
+    assert on_disk.fetch(current, tmp_path / "copy") == read_card(second.model)
+
+    # the run that made the third finds it judged against the second, as before, and must not bring it back
+    told = on_disk.promote(third)
+    assert told.startswith("not promoted: this model was rolled back on ")
+    assert f"--to {three.model}" in told
+    assert set(on_disk.withdrawn()) == {three.fingerprint}
+    # another step back does not go forth again
+    assert on_disk.rollback().model == one.model
+    # a person may, and what is brought back is withdrawn no more
+    assert on_disk.rollback(three.model).model == three.model
+    assert set(on_disk.withdrawn()) == {one.fingerprint, two.fingerprint}
+    assert on_disk.promote(third).startswith("promotion stands")
+    assert [entry.model for entry in on_disk.history()] == [each.model for each in (one, two, three, two, one, three)]
+
+
+def test_a_step_back_does_not_go_to_models_that_a_person_passed_over(on_disk: Registry, tmp_path: Path) -> None:
+    promoted(on_disk, tmp_path, 3)
+    one, two, three = on_disk.history()
+    on_disk.rollback(one.model)
+    with pytest.raises(InputError, match="no earlier model is left") as refused:
+        on_disk.rollback()
+    assert str(refused.value).endswith(f"known besides the current {one.model}, for --to: {two.model}, {three.model}")
+    assert on_disk.rollback(two.model).model == two.model
+    on_disk.rollback(three.model)
+    assert {each.model for each in on_disk.withdrawn().values()} == {three.model, two.model}
+
+
+def test_a_step_back_counts_from_the_last_promotion_of_the_current_model(on_disk: Registry, tmp_path: Path) -> None:
+    """The second model is promoted twice under one verdict, both times against the first; a third one in between."""
+    _, second, third = promoted(on_disk, tmp_path, 3)
+    on_disk.promote(write_verdict(candidate(tmp_path / "again", 1, third).judgement, request="another day"))
+    on_disk.promote(second)
+    one, two, three, four, five = on_disk.history()
+    assert (five.model, five.why, five.replaced) == (two.model, "promoted", four.model)
+    on_disk.rollback(four.model)
+    on_disk.rollback(two.model)
+    assert set(on_disk.withdrawn()) == {one.fingerprint}
+    assert on_disk.rollback().model == three.model
+
+
+def test_what_cannot_be_rolled_back(on_disk: Registry, tmp_path: Path) -> None:
+    for change in (on_disk.rollback, lambda: on_disk.regrade(WIDE)):
+        with pytest.raises(InputError, match="no model was promoted there yet"):
+            change()
+    on_disk.promote(candidate(tmp_path, 1))
+    with pytest.raises(InputError, match=r"no earlier model 'x' to roll back to; known besides the .*, for --to: none"):
+        on_disk.rollback("x")
+
+
+def test_a_model_that_is_promoted_again_met_the_one_it_replaced_last(on_disk: Registry, tmp_path: Path) -> None:
+    _, second = promoted(on_disk, tmp_path, 2)
+    again = write_verdict(candidate(tmp_path / "again", 1, second).judgement, request="another day")
+    on_disk.promote(again)
+    one, two, three = on_disk.history()
+    assert (three.fingerprint, three.model != one.model) == (one.fingerprint, True)
+    assert on_disk.incumbent(one.fingerprint) == two
+    on_disk.rollback()
+    with pytest.raises(InputError, match="no earlier model is left"):  # the first has the weights that were taken out
+        on_disk.rollback()
+    assert on_disk.rollback(one.model).fingerprint == one.fingerprint
+    assert on_disk.promote(again).startswith("promotion stands")
+
+
+def test_a_model_accepted_under_another_grade_is_refused(on_disk: Registry, tmp_path: Path) -> None:
+    (first,) = promoted(on_disk, tmp_path, 1)
+    second = candidate(tmp_path, 2, first)
+    write_verdict(second.judgement, grade=LAX)
+    refused = r"not promoted: it was accepted under the grade wide (\w{16}), and .* asks for wide (?!\1)\w{16};[^\n]*"
+    assert re.fullmatch(refused, on_disk.promote(second))
+    write_verdict(second.judgement, grade=WIDE | {"name": "a copy of it"})
+    assert on_disk.promote(second).startswith("promoted to ")
+    on_disk.rollback()
+    assert [each.grade for each in on_disk.history()] == 3 * [on_disk.history()[0].grade]
+    used = on_disk.in_use()
+    on_disk.regrade(WIDE | {"name": "a copy of it"})
+    assert on_disk.in_use() == used  # under no other grade than is asked for
+
+
+def test_the_grade_is_changed_by_a_command_and_the_history_keeps_it(
+    on_disk: Registry, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = count()  # each look at the clock finds it a day further
+    later = SimpleNamespace(now=lambda zone: datetime.now(zone) + timedelta(days=next(days)))
+    monkeypatch.setattr(registry_module, "datetime", later)
+    (first,) = promoted(on_disk, tmp_path, 1)
+    used = on_disk.in_use()
+    command.main(["regrade", "--registry", str(on_disk.place), "--grade", "gan"])
+    one, two = on_disk.history()
+    assert two.at > one.at
+    told = f"grade: {two.grade}\nmodel in use: {used} (accepted under the grade {one.grade})\n"
+    assert (used, capsys.readouterr().out) == (f"{one.model}, since {one.at}", told)
+    assert (two.model, two.why, two.grade.split()[0]) == (one.model, "grade changed", "gan")
+    second = candidate(tmp_path, 2, first)
+    assert f"asks for {two.grade}" in on_disk.promote(second)
+    write_verdict(second.judgement, grade=load_grade("gan").to_json())
+    assert on_disk.promote(second).startswith("promoted to ")
+    *_, current = on_disk.history()
+    assert on_disk.in_use() == f"{current.model}, since {current.at}"
+    assert (current.grade, on_disk.incumbent(current.fingerprint)) == (two.grade, two)
+    assert on_disk.rollback().model == one.model
+    assert on_disk.in_use().endswith(f"since {on_disk.history()[-1].at} (accepted under the grade {one.grade})")
+
+
+def test_a_change_that_another_run_was_faster_than_is_not_made(
+    on_disk: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    promoted(on_disk, tmp_path, 2)
+    monkeypatch.setattr(storage, "create_json", lambda *_: False)
+    for change in (on_disk.rollback, lambda: on_disk.regrade(LAX)):
+        with pytest.raises(InputError, match="at the same time; look at the history, and try again"):
+            change()
