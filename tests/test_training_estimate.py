@@ -18,7 +18,6 @@ import tensorflow as tf
 from commands import refused
 from servers import said
 from showers import SMALL_GEOMETRY, make_dataset, make_file
-from stock import stock_layers
 from trainings import engine_of
 
 from calopipe.errors import InputError
@@ -55,13 +54,6 @@ def test_a_step_of_the_reference_costs_what_its_layers_say(work: Work) -> None:
     """In G multiplications: forward 3.061 of the generator, 1.896 of the discriminator (.187 in its first layer)."""
     # forward once without a gradient and twice with; the first layers' inputs have no gradient where nobody asks
     assert work.flop / 2e9 == pytest.approx(7 * 3.061 + 10 * 1.896 - 2 * 0.187, rel=5e-4)
-
-
-def test_the_work_is_that_of_keras_own_layers() -> None:
-    ours = _small()
-    with stock_layers():
-        keras_own = counting.work_of(named_config("small"), SMALL_GEOMETRY)
-    assert (ours.flop, ours.collectives) == (keras_own.flop, keras_own.collectives)
 
 
 @pytest.mark.parametrize(
