@@ -22,7 +22,7 @@ from training.models.precision import processor
 _BATCHES = {1: 30, 100: 3, 10_000: 1}  # sizes of batches, and how often each is timed
 
 
-def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: Path) -> dict[str, Any]:
+def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: Path) -> None:
     """Write to `output`, a JSON file, the median time of a shower in ms for each batch, on one device.
 
     The labels are those of the `conditions`, repeated. Start, tracing, reading and writing are not timed. A batch is
@@ -32,16 +32,15 @@ def time_generation(model: Path, conditions: Conditions | LabelsAlone, output: P
     device = _device()
     require_own(output, TIMING.kind)
     request = storage.fingerprint([next(iter(batches.values())).card.fingerprint(), device])
-    if earlier := TIMING.standing(output, request):
+    if TIMING.standing(output, request) is not None:
         stands("times stand", output)
-        return earlier
+        return
     times = [
         {"batch": batch, "ms_per_shower": 1000 * _seconds(generator, conditions, _BATCHES[batch]) / batch}
         for batch, generator in batches.items()
     ]
-    document = TIMING.write(output, {**device, "times": times, "request": request})
+    TIMING.write(output, {**device, "times": times, "request": request})
     say("; ".join(f"batch {timed['batch']:,}: {timed['ms_per_shower']:.3g} ms a shower" for timed in times))
-    return document
 
 
 def _seconds(generator: Generator, conditions: Conditions | LabelsAlone, repeats: int) -> float:

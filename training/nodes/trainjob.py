@@ -87,11 +87,10 @@ def launch(wanted: Json, deadline_s: float) -> None:
         job = _attach(jobs, wanted, owner)
         try:
             ended = _watch(jobs, job)
-            failure = _failure(jobs, ended) if _is(ended, "Failed") else None
+            if _is(ended, "Failed"):
+                raise _failure(jobs, ended)
         finally:
             _delete(job)
-    if failure is not None:
-        raise failure
 
 
 def _pause_until(signals: Sequence[int], deadline_s: float) -> Callable[[], None]:
@@ -126,8 +125,9 @@ def _attach(jobs: TrainJobs, wanted: Json, owner: Json | None) -> Json:
         wanted = {**wanted, "metadata": {**wanted["metadata"], "ownerReferences": [owner]}}
     while (job := jobs.create(wanted)) is None:
         earlier = jobs.get(name)
-        if earlier is not None and not _is_going(earlier):
-            same = _spec_hash(earlier) == _spec_hash(wanted)
+        if earlier is not None and "deletionTimestamp" not in earlier["metadata"]:
+            asked = earlier["metadata"].get("annotations", {}).get(_SPEC_HASH)
+            same = asked == wanted["metadata"]["annotations"][_SPEC_HASH]
             if _is(earlier, "Failed") or (_is(earlier, "Complete") and not same):
                 jobs.delete(earlier)
             elif same:
@@ -150,7 +150,7 @@ def _watch(jobs: TrainJobs, job: Json) -> Json:
     log, shown, warned, since = _Log(jobs), "", set[str](), time.monotonic()
     while True:
         now = jobs.get(name)
-        if now is None or _is_going(now) or now["metadata"]["uid"] != job["metadata"]["uid"]:
+        if now is None or "deletionTimestamp" in now["metadata"] or now["metadata"]["uid"] != job["metadata"]["uid"]:
             raise InputError(f"TrainJob {name} was deleted by somebody else; run again to go on from its checkpoints")
         team = workers(jobs.pods(name))
         state = ", ".join(f"worker {index} {pod_state(pod)}" for index, pod in sorted(team.items()))
@@ -247,14 +247,6 @@ class _Log:
 def _is(job: Json, condition: str) -> bool:
     conditions = job.get("status", {}).get("conditions", [])
     return any(state["type"] == condition and state["status"] == "True" for state in conditions)
-
-
-def _spec_hash(job: Json) -> str | None:
-    return job["metadata"].get("annotations", {}).get(_SPEC_HASH)
-
-
-def _is_going(job: Json) -> bool:
-    return "deletionTimestamp" in job["metadata"]
 
 
 def _say(line: str) -> None:
