@@ -13,7 +13,7 @@ from showers import make_dataset, make_file, make_showers, write_file
 
 from calopipe.errors import InputError
 from calopipe.events.splits import SPLITS, SplitRule
-from calopipe.events.tolerance import KEEP, STOP
+from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.showers.files import open_showers
 from calopipe.showers.hits import Hits, event_digests
 from calopipe.showers.selection import Selection
@@ -147,6 +147,9 @@ def test_copies_are_left_out_unless_they_are_to_stay(
     with pytest.raises(InputError, match=r"b.h5: event 0 is equal to one before it, as are 69 more; leave the copies"):
         make_dataset(output, *copies, on_copies=STOP, shard_events=20)
     assert make_dataset(output, *copies, shard_events=20) == found
+    with_copies, without = (make_dataset(tmp_path / name, *copies[::2], on_copies=name) for name in (KEEP, SKIP))
+    assert [source.name for source in with_copies.inputs] == [source.name for source in without.inputs]
+    assert with_copies.fingerprint != without.fingerprint
 
 
 def test_of_a_file_of_copies_what_is_no_copy_may_be_dropped(tmp_path: Path) -> None:
