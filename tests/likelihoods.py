@@ -16,7 +16,7 @@ from showers import SMALL_GEOMETRY, make_showers
 from calopipe.labels import NO_LABELS
 from calopipe.showers.cells import FloatArray, Geometry
 from training.models.autoregressive import AutoregressiveConfig
-from training.models.autoregressive.frame import Axis, Hits, Labels, reflect
+from training.models.autoregressive.frame import Hits, Labels, reflect
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling.layer import Given, LayerDrawing
@@ -65,8 +65,8 @@ def labels_of(batch: Batch) -> Labels:
     return Labels.of(batch, NO_LABELS)
 
 
-def reflected(cells: FloatArray, theta_rad: FloatArray, phi_rad: FloatArray | None = None) -> tuple[Hits, Axis]:
-    """Hits and axes of showers of 100 GeV."""
+def reflected(cells: FloatArray, theta_rad: FloatArray, phi_rad: FloatArray | None = None) -> tuple[Hits, Any, Any]:
+    """Hits, axes and offsets of showers of 100 GeV."""
     batch = as_batch(cells, np.full_like(theta_rad, 100), theta_rad)
     labels = replace(labels_of(batch), phi=None if phi_rad is None else tf.constant(phi_rad))
     return reflect(batch["cell"], batch["value"], labels, CONSTANTS)

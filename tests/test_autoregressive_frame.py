@@ -15,7 +15,7 @@ from calopipe.labels import PHI
 from calopipe.showers.cells import FloatArray, Geometry, Layer
 from calopipe.showers.positions import positions
 from training.models.autoregressive import frame
-from training.models.autoregressive.frame import SUMS, Axis, Hits, Labels
+from training.models.autoregressive.frame import SUMS, Hits, Labels
 
 _DEPTH = np.arange(LAYERS) - 1.8
 
@@ -42,12 +42,12 @@ def test_the_axis_is_the_line_that_a_shower_is_planted_on(at_x: float, theta_deg
     mirrored = -1 if theta > math.pi / 2 else 1
     cells = _planted(at_x + slope_x * _DEPTH, mirrored * y)
     cells[0, 14, 2, 3] = 0.1 * cells.sum()  # six cells away, where a plain fit would be off by half a cell
-    _, axis = reflected(cells, np.array([theta], np.float32))
+    _, axis, offset = reflected(cells, np.array([theta], np.float32))
     sign = 1 if at_x >= 0 else -1  # to x >= 0
     # the nearer cells of a layer count more
-    np.testing.assert_allclose(axis.offset[0], [sign * at_x, sign * slope_x, at_y, off], atol=0.07)
-    np.testing.assert_allclose(axis.place[0, :, 0], sign * (at_x + slope_x * _DEPTH), atol=0.15)
-    np.testing.assert_allclose(axis.place[0, :, 1], y, atol=0.15)
+    np.testing.assert_allclose(offset[0], [sign * at_x, sign * slope_x, at_y, off], atol=0.07)
+    np.testing.assert_allclose(axis[0, :, 0], sign * (at_x + slope_x * _DEPTH), atol=0.15)
+    np.testing.assert_allclose(axis[0, :, 1], y, atol=0.15)
 
 
 def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
@@ -61,11 +61,11 @@ def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
     inside = where.exists.T.reshape(*geometry.shape)
     cells = np.where(inside, np.random.default_rng(3).lognormal(0, 2, (20, *geometry.shape)), 0).astype(np.float32)
     batch = as_batch(cells, np.full(20, 100, np.float32), np.full(20, math.pi / 2, np.float32))
-    hits, axis = frame.reflect(batch["cell"], batch["value"], labels_of(batch), constants)
+    hits, _, offsets = frame.reflect(batch["cell"], batch["value"], labels_of(batch), constants)
     depth = np.repeat(where.z_mm / geometry.layer_pitch_mm - 0.5 - 1.8, where.exists.sum(1))
     sizes = np.repeat([layer.size_mm for layer in strips * 3], where.exists.sum(1), axis=0)
     at = np.stack([place[where.exists] for place in (where.x_mm, where.y_mm)], 1)
-    for shower, offset in zip(cells, axis.offset.numpy(), strict=True):
+    for shower, offset in zip(cells, offsets.numpy(), strict=True):
         energy, distance = shower.reshape(-1, geometry.shape[2]).T[where.exists], 0.0
         for _ in range(5):
             weights = np.sqrt(energy / (1 + distance))[:, None] / sizes
@@ -92,18 +92,18 @@ def test_cells_count_for_the_axis_by_how_narrow_and_how_near_they_are() -> None:
 def test_a_shower_in_one_layer_has_no_slope() -> None:
     cells = np.zeros((1, *SMALL_GEOMETRY.shape), np.float32)
     cells[0, 10, 7, 3], cells[0, 11, 7, 3] = 1.0, 3.0
-    _, axis = reflected(cells, np.array([math.pi / 2], np.float32))
+    *_, offset = reflected(cells, np.array([math.pi / 2], np.float32))
     at = 2.75
     for _ in range(4):  # after the plain fit
         one, three = 1 / (1 + (at - 2) ** 2), 3 / (1 + (3 - at) ** 2)
         at = (2 * one + 3 * three) / (one + three)
-    np.testing.assert_allclose(axis.offset[0], [at, 0, -1, 0], atol=1e-5)
+    np.testing.assert_allclose(offset[0], [at, 0, -1, 0], atol=1e-5)
     rng = np.random.default_rng(2)
     for layer in range(LAYERS):  # whatever the energies, which round differently
         many = np.zeros((200, *SMALL_GEOMETRY.shape), np.float32)
         many[..., layer] = rng.lognormal(0, 2, (200, *SMALL_GEOMETRY.shape[:2]))
-        _, axis = reflected(many, np.full(200, math.pi / 2, np.float32))
-        np.testing.assert_allclose(axis.offset.numpy()[:, [1, 3]], 0, atol=1e-5)
+        *_, offset = reflected(many, np.full(200, math.pi / 2, np.float32))
+        np.testing.assert_allclose(offset.numpy()[:, [1, 3]], 0, atol=1e-5)
 
 
 @pytest.mark.parametrize("azimuth", [False, True])
@@ -114,7 +114,7 @@ def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
     if azimuth:
         made = make_labelled_showers(events=20)
         cells, theta, phi, other = made.cells, made.theta_rad, made.more[PHI], -made.more[PHI]
-    hits, axis = reflected(cells, theta, phi)
+    hits, _, offset = reflected(cells, theta, phi)
     sums = frame.layer_sums(hits, CONSTANTS).numpy()
     scale = np.abs(sums).max(axis=(0, 1, 2)) + 1e-6
     for flipped, angle, turned in (
@@ -122,15 +122,15 @@ def test_mirrored_showers_are_the_same_shower(*, azimuth: bool) -> None:
         (cells[:, :, ::-1], np.float32(math.pi) - theta, phi),
         (cells[:, ::-1, ::-1], np.float32(math.pi) - theta, other),
     ):
-        mirror, same = reflected(flipped, angle, turned)
-        np.testing.assert_allclose(same.offset, axis.offset, atol=2e-5)
+        mirror, _, same = reflected(flipped, angle, turned)
+        np.testing.assert_allclose(same, offset, atol=2e-5)
         np.testing.assert_allclose(frame.layer_sums(mirror, CONSTANTS) / scale, sums / scale, atol=2e-5)
-    assert azimuth or (axis.offset[:, 0].numpy() >= 0).all()
+    assert azimuth or (offset[:, 0].numpy() >= 0).all()
     angle = Labels(tf.ones(20), tf.constant(theta)).reflected(CONSTANTS.mesh).theta_rad
     np.testing.assert_allclose(angle, np.minimum(theta, np.pi - theta), rtol=1e-6)
 
 
-def _by_hand(hits: Hits, axis: Axis) -> Any:
+def _by_hand(hits: Hits, axis: Any) -> Any:
     """SUMS (N, layers, 2, 16), hit after hit, in float64. Even cells have the colour of the cell on the axis."""
     found = np.zeros((*hits.value.shape[:1], LAYERS, 2, len(SUMS)))
     for place in np.ndindex(*hits.value.shape):
@@ -141,7 +141,7 @@ def _by_hand(hits: Hits, axis: Axis) -> Any:
         if value == 0:
             continue
         depth, near = layer - 1.8, value / (1 + dx**2 + dy**2)
-        met = [8 + round(float(each[place[0], layer])) for each in np.moveaxis(axis.place.numpy(), -1, 0)]
+        met = [8 + round(float(each[place[0], layer])) for each in np.moveaxis(axis.numpy(), -1, 0)]
         found[place[0], layer, (x - met[0] + y - met[1]) % 2] += [
             value, 1, value * 0.02 > 3e-4, value**2, value * (math.hypot(dx, dy) > 0.9),
             value * (math.hypot(dx, dy) > 2.6), value * dx, value * dy, value * dx**2, value * dy**2,
@@ -156,7 +156,7 @@ def _terms(hits: Hits) -> Any:
 
 def test_the_sums_of_each_layer_and_colour() -> None:
     cells, _, theta = uneven_showers(events=3)
-    hits, axis = reflected(cells, theta)
+    hits, axis, _ = reflected(cells, theta)
     expected = _by_hand(hits, axis)
     assert (expected[..., 1] > expected[..., 2]).any()  # some deposits are less than a hit
     np.testing.assert_allclose(frame.layer_sums(hits, CONSTANTS), expected, rtol=1e-4, atol=1e-3)
@@ -170,7 +170,7 @@ def test_the_sums_of_each_layer_and_colour() -> None:
 def test_one_hit_adds_what_the_mean_of_equal_hits_would() -> None:
     """For n equal hits it is an n-th of the sum; for other hits by hand, up to signs; 0 where there is no hit."""
     cells, _, theta = uneven_showers(events=3)
-    hits, _ = reflected(cells, theta)
+    hits, *_ = reflected(cells, theta)
     added = np.abs(_terms(hits).astype(np.float64))
     for shower, found in enumerate(frame.of_one_hit(hits, CONSTANTS).numpy()):
         for number, name in enumerate(SUMS):
@@ -184,9 +184,9 @@ def test_a_shower_in_the_next_cells_has_the_same_colours_and_sums() -> None:
     """The shares of even cells are the same too: colours are counted from the axis, which moves along."""
     cells, _, theta = uneven_showers(events=20)
     cells[:, :, -1] = 0
-    (hits, axis), (moved, same) = reflected(cells, theta), reflected(np.roll(cells, 1, axis=2), theta)
+    (hits, _, offset), (moved, _, same) = reflected(cells, theta), reflected(np.roll(cells, 1, axis=2), theta)
     further = np.where(theta > math.pi / 2, -1, 1)  # reflected to acute angles
-    np.testing.assert_allclose(same.offset[:, 2], axis.offset[:, 2] + further, atol=1e-4)
+    np.testing.assert_allclose(same[:, 2], offset[:, 2] + further, atol=1e-4)
     sums, others = (frame.layer_sums(each, CONSTANTS).numpy() for each in (hits, moved))
     np.testing.assert_allclose(others, sums, rtol=1e-3, atol=5e-3)
     there = hits.value.numpy() > 0

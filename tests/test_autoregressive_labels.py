@@ -45,12 +45,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_axis_follows_the_particle() -> None:
     """The remaining slope is the scatter of a shower of twenty thousand points; without phi it would be tan phi."""
     made = make_labelled_showers(events=100)
-    _, axis = reflected(made.cells, made.theta_rad, made.more[PHI])
-    assert np.abs(axis.offset.numpy()[:, 1::2]).max() < 0.1
-    assert (axis.place.numpy()[:, -1, 0] > 0)[np.abs(made.more[PHI]) > 0.1].all()
-    _, other = reflected(made.cells, made.theta_rad, np.zeros(100, np.float32))
+    _, axis, offset = reflected(made.cells, made.theta_rad, made.more[PHI])
+    assert np.abs(offset.numpy()[:, 1::2]).max() < 0.1
+    assert (axis.numpy()[:, -1, 0] > 0)[np.abs(made.more[PHI]) > 0.1].all()
+    *_, other = reflected(made.cells, made.theta_rad, np.zeros(100, np.float32))
     tilt = np.tan(np.abs(made.more[PHI])) * 20.0 / 15.3
-    np.testing.assert_allclose(np.abs(other.offset.numpy()[:, 1]), tilt, atol=0.1)
+    np.testing.assert_allclose(np.abs(other.numpy()[:, 1]), tilt, atol=0.1)
 
 
 def _depth(cells: Any) -> Any:

@@ -52,8 +52,8 @@ def test_offsets_are_blurred_by_the_width_of_the_beam_and_at_most_a_part_of_a_ce
     expected = np.minimum(2 * np.exp(labels[:, : frame.SCALE_TERMS] @ coefficients), _BLUR)
     assert (expected < _BLUR).any()
     assert (expected == _BLUR).any()
-    values, noise = _normal(6, _NUMBER), _normal(6, totals.OFFSETS, seed=4)
-    moved = (totals.blurred(values, tf.constant(labels), noise, store) - values).numpy()
+    drawn, noise = _showers(_normal(6, totals.OFFSETS)), _normal(6, totals.OFFSETS, seed=4)
+    moved = (replace(drawn, terms=tf.constant(labels)).with_noise(noise, store).values - drawn.values).numpy()
     np.testing.assert_allclose(moved[:, _OFFSETS], noise * expected, atol=1e-5)
     assert not np.delete(moved, np.r_[_OFFSETS], 1).any()
 

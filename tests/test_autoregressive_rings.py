@@ -235,7 +235,7 @@ def test_a_turned_shower_has_the_same_sums() -> None:
     found = []
     for turned in (images, np.roll(images, 2, axis=1)):
         batch = as_batch(turned, energy, theta)
-        hits, _ = frame.reflect(batch["cell"], batch["value"], labels_of(batch), store)
+        hits, *_ = frame.reflect(batch["cell"], batch["value"], labels_of(batch), store)
         sums = tf.reduce_sum(frame.layer_sums(hits, store), 2)
         round_about = [frame.column(sums, name) for name in frame.SUMS[:6]]
         found.append(np.stack([*round_about, frame.column(sums, "xx") + frame.column(sums, "yy")]))

@@ -8,18 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import tensorflow as tf
-from likelihoods import CONSTANTS, LAYERS, as_batch, labels_of, new_model, uneven_showers
+from likelihoods import LAYERS, as_batch, labels_of, new_model, uneven_showers
 from scipy.stats import kstest
 from showers import SMALL_GEOMETRY
 
-from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.models.autoregressive import context, frame, totals
 from training.models.autoregressive.copula import copula
-from training.models.autoregressive.frame import SUMS, Axis, Labels
+from training.models.autoregressive.frame import SUMS
 from training.models.autoregressive.mesh import mesh_of
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling.shower import Margins, from_normal, share_taken
+from training.models.autoregressive.totals import Drawn
 from training.models.autoregressive.totals_density import shape
+from training.models.base import Batch
 from training.models.randomness import Draws
 
 _UNIT = 0.02
@@ -30,27 +31,27 @@ def model() -> Autoregressive:
     return new_model()
 
 
-def _described(cells: Any, theta: Any) -> tuple[tf.Tensor, Axis]:
-    batch = as_batch(cells, np.full_like(theta, 100), theta)
-    _, axis, sums, *_ = totals.described(batch, labels_of(batch), tf.zeros, CONSTANTS)
-    return tf.reduce_sum(sums, 2), axis
+def _described(model: Autoregressive, batch: Batch) -> tuple[tf.Tensor, Drawn, tf.Tensor]:
+    """The SUMS (N, layers, 16) of showers, their totals, and which layers are not empty."""
+    store = model.networks["constants"]
+    _, _, sums, promised, values, there = totals.described(batch, labels_of(batch), tf.zeros, store)
+    labels = labels_of(batch).reflected(store.mesh)
+    return tf.reduce_sum(sums, 2), Drawn(values, tf.reduce_sum(promised, 2), labels, labels.terms(store)), there
 
 
-def _totals(sums: Any, axis: Axis, energy: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    return totals.totals_of(sums, frame.column(sums, "energy"), axis, tf.constant(energy))
-
-
-def test_totals_by_hand() -> None:
+def test_totals_by_hand(model: Autoregressive) -> None:
+    """The terms of the last ones follow: after the phases, where along the layers the energy is, and the response."""
     cells, energy, theta = uneven_showers(events=6)
-    sums, axis = _described(cells, theta)
-    found, there = (each.numpy() for each in _totals(sums, axis, energy))
+    batch, store = as_batch(cells, energy, theta), model.networks["constants"]
+    sums, drawn, there = _described(model, batch)
+    found = drawn.values.numpy()
     np.testing.assert_array_equal(there, 1)
     layers = cells.sum((1, 2), dtype=np.float64)
     expected = np.empty_like(found, np.float64)
     expected[:, LAYERS - 1] = np.log(layers.sum(1) * _UNIT / energy)
     for layer in range(LAYERS - 1):
         expected[:, layer] = np.log(layers[:, layer] / layers[:, layer + 1 :].sum(1))  # the logit of its share
-    expected[:, LAYERS : LAYERS + 4] = axis.offset
+    *_, expected[:, LAYERS : LAYERS + 4] = frame.reflect(batch["cell"], batch["value"], labels_of(batch), store)
     for number, name in enumerate(totals.BUDGETS):
         whole = sums.numpy()[..., SUMS.index(name)].sum(1, dtype=np.float64)
         unit = 1 if name in ("cells", "hits") else layers.sum(1)
@@ -59,6 +60,11 @@ def test_totals_by_hand() -> None:
         expected[:, LAYERS + 10 + number] = sums.numpy()[..., SUMS.index(name)].sum(1) / layers.sum(1)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
     assert found.shape[1] == totals.number_of_totals(LAYERS)
+    terms = drawn.budget_terms(store).numpy()
+    assert terms.shape == (6, totals.number_of_budget_terms(LAYERS))
+    places = shape(tf.constant(layers / layers.sum(1, keepdims=True), tf.float32))
+    np.testing.assert_allclose(terms[:, totals.number_of_phases(LAYERS) : -1], places, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(terms[:, -1], expected[:, LAYERS - 1], rtol=1e-4)
 
 
 def _drawn(normal: Any, terms: Any, budget_terms: Any, store: Any) -> Any:
@@ -70,12 +76,9 @@ def _drawn(normal: Any, terms: Any, budget_terms: Any, store: Any) -> Any:
 def test_totals_are_themselves_again(model: Autoregressive) -> None:
     """For showers of the train split, which lie within the quantiles, and for drawn numbers."""
     store = model.networks["constants"]
-    cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
-    batch = as_batch(cells, energy, theta)
-    _, axis, sums, _, values, _ = totals.described(batch, labels_of(batch), tf.zeros, store)
-    sums, terms = tf.reduce_sum(sums, 2), labels_of(batch).reflected(store.mesh).terms(store)
-    every = tf.ones_like(values)
-    given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
+    _, showers, _ = _described(model, as_batch(*uneven_showers(events=300)))  # those that the constants are of
+    values, every = showers.values, tf.ones_like(showers.values)
+    given = showers.terms, showers.budget_terms(store), store
     normal = totals.to_normal(values, every, *given)
     off = np.abs(_drawn(normal, *given) - values) / values.numpy().std(0)
     inside = np.abs(normal @ tf.transpose(store["colouring"])).max(1) < 3.99
@@ -86,20 +89,6 @@ def test_totals_are_themselves_again(model: Autoregressive) -> None:
     scores = np.abs(drawn @ store["colouring"].numpy().T).max(1)
     assert (scores < 4).mean() > 0.95
     np.testing.assert_allclose(there[scores < 4], drawn[scores < 4], atol=5e-3)
-
-
-def test_the_means_of_the_last_totals_are_told_of_the_layers_and_of_the_response() -> None:
-    """After the phases come the places of the energy among the layers, and the response."""
-    cells, energy, theta = uneven_showers(events=20)
-    sums, axis = _described(cells, theta)
-    values, _ = _totals(sums, axis, energy)
-    layers = frame.column(sums, "energy")
-    found = totals.budget_terms(values, layers, axis, mesh_of(SMALL_GEOMETRY)).numpy()
-    assert found.shape == (20, totals.number_of_budget_terms(LAYERS))
-    places = shape(layers / tf.reduce_sum(layers, 1, keepdims=True))
-    np.testing.assert_allclose(found[:, totals.number_of_phases(LAYERS) : -1], places, rtol=1e-5)
-    visible = cells.sum((1, 2, 3)) * REFERENCE_UNIT_GEV
-    np.testing.assert_allclose(found[:, -1], np.log(visible / energy), rtol=1e-4)
 
 
 def test_showers_with_empty_layers_are_finite(model: Autoregressive) -> None:
@@ -122,8 +111,9 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
     kept = cells.sum((1, 2, 3)) > 0
     cells, energy, theta = cells[kept], energy[kept], theta[kept]
     expected = cells.sum((1, 2))
-    sums, axis = _described(cells, theta)
-    values, there = _totals(sums, axis, energy)
+    batch, store = as_batch(cells, energy, theta), model.networks["constants"]
+    _, showers, there = _described(model, batch)
+    values, terms = showers.values, showers.terms
     np.testing.assert_array_equal(there, expected > 0)
     known = totals.defined(there).numpy()
     last = LAYERS - 1 - np.argmax(expected[:, ::-1] > 0, axis=1)
@@ -135,13 +125,11 @@ def test_empty_layers_are_empty_again(model: Autoregressive) -> None:
         layer_energy, *_ = totals.layers_of(moved, there, tf.constant(energy))
         np.testing.assert_array_equal(layer_energy.numpy() > 0, expected > 0)
         np.testing.assert_allclose(layer_energy, expected, rtol=2e-3)
-    store = model.networks["constants"]
-    terms = Labels(tf.constant(energy), tf.constant(theta)).reflected(store.mesh).terms(store)
-    given = terms, totals.budget_terms(values, frame.column(sums, "energy"), axis, store.mesh), store
+    given = terms, showers.budget_terms(store), store
     normal = totals.to_normal(values, tf.constant(known), *given).numpy()
     assert (normal[known == 0] == 0).all()
     held = expected / expected.sum(1, keepdims=True)
-    view = model.view(as_batch(cells, energy, theta), Draws.of(1, 2, 3))
+    view = model.view(batch, Draws.of(1, 2, 3))
     np.testing.assert_allclose(view["layer_share"], held, rtol=1e-4, atol=1e-6)
     left = np.ones(len(energy))
     for layer in range(LAYERS - 1):
@@ -266,20 +254,16 @@ def test_phases_are_where_in_their_cells_the_axes_meet_the_layers() -> None:
             for group in range(groups):
                 expected[shower, :, group] += share * np.multiply(waves, max(1 - abs(at - group), 0))
         for shift in (0, 1):
-            place = tf.constant(np.stack([x + shift, y - 2 * shift], -1), tf.float32)
-            axis = Axis(place, tf.zeros([]))
-            found = totals.phases(tf.constant(energy, tf.float32), axis, mesh_of(geometry))
+            axis = tf.constant(np.stack([x + shift, y - 2 * shift], -1), tf.float32)
+            shares = tf.constant(energy / energy.sum(1, keepdims=True), tf.float32)
+            found = totals.phases(shares, axis, mesh_of(geometry))
             assert found.shape == (4, totals.number_of_phases(layers))
             np.testing.assert_allclose(found, expected.reshape(4, -1), atol=1e-5)
 
 
 def test_expected_layers_sum_to_what_the_showers_have(model: Autoregressive) -> None:
     """Each layer's regression is scaled to the train split: promised energies are right on average over this split."""
-    store = model.networks["constants"]
-    cells, energy, theta = uneven_showers(events=300)  # those that the constants are of
-    batch = as_batch(cells, energy, theta)
-    sums = tf.reduce_sum(totals.described(batch, labels_of(batch), tf.zeros, store)[2], 2)
-    terms = labels_of(batch).reflected(store.mesh).terms(store)
-    found = context.expected_layers(frame.column(sums, "energy"), terms, store).numpy().sum(0)
+    sums, showers, _ = _described(model, as_batch(*uneven_showers(events=300)))  # those that the constants are of
+    found = context.expected_layers(showers.energy, showers.terms, model.networks["constants"]).numpy().sum(0)
     expected = np.stack([frame.column(sums, name).numpy().sum(0) for name in totals.BUDGETS], -1)
     np.testing.assert_allclose(found, expected, rtol=1e-3)

@@ -93,15 +93,14 @@ class Adaptation:
             self._describe({name: tf.constant(array) for name, array in batch.items()}, tf.constant(number))
             for number, batch in enumerate(kept)
         ]
-        sums, promised, values, present, axis = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
+        axis, sums, promised, values, present = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
         given = {name: np.concatenate([batch[name] for batch in kept]) for name in _LABELS + self._with.names}
         labels = Labels.of(given, self._with).reflected(self._mesh)
         terms = labels.terms(self._store).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
-        blurred = self._blurred(values, terms)
-        energy, axes = tf.constant(promised.sum(2)), frame.Axis(axis, tf.zeros([]))
-        budget_terms = totals.budget_terms(tf.constant(values), energy, axes, self._mesh).numpy()
-        self._store.set(copula(blurred, terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
+        drawn = totals.Drawn(tf.constant(values), tf.constant(promised.sum(2)), labels, tf.constant(terms))
+        budget_terms = totals.budget_terms(drawn.values, drawn.energy, tf.constant(axis), self._mesh).numpy()
+        self._store.set(copula(self._blurred(drawn), terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # never 0 or 1
         self._store.set({"presence": np.log(rate / (1 - rate))})
         self._store.set({"expected": _expectations(sums, promised.sum(2), terms)})
@@ -124,15 +123,13 @@ class Adaptation:
             ends_of["sin_phi"] = np.sin([low, high])
         return {name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)] for name, ends in ends_of.items()}
 
-    def _blurred(self, values: Array, terms: Array) -> Array:
+    def _blurred(self, drawn: totals.Drawn) -> Array:
         """The totals (showers, D) with blurred offsets. Sets the constant by which they are blurred."""
-        layers = self._mesh.layers
-        offsets = values[:, layers : layers + totals.OFFSETS].astype(np.float64)
-        scale = [mean_and_scale(offset, terms.astype(np.float64))[1] for offset in offsets.T]
-        self._store.set({"blur_scale": np.stack(scale, 1)})
-        noise = np.random.default_rng(0).normal(size=offsets.shape)
-        whole, given, added = (tf.constant(array, tf.float32) for array in (values, terms, noise))
-        return totals.blurred(whole, given, added, self._store).numpy()
+        values, terms = (tensor.numpy().astype(np.float64) for tensor in (drawn.values, drawn.terms))
+        offsets = values[:, self._mesh.layers :][:, : totals.OFFSETS]
+        self._store.set({"blur_scale": np.stack([mean_and_scale(offset, terms)[1] for offset in offsets.T], 1)})
+        noise = tf.constant(np.random.default_rng(0).normal(size=offsets.shape), tf.float32)
+        return drawn.with_noise(noise, self._store).values.numpy()
 
     def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
         """The radii and the median deposit. Sets the depth of reference, by which the axis is fixed, and two others."""
@@ -142,7 +139,7 @@ class Adaptation:
         seen = value > 0
         self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
         cell, energy = (tf.constant(scouts[name]) for name in ("cell", "value"))
-        hits, _ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self._store)
+        hits, *_ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self._store)
         dx, dy, ring = tf.unstack(hits.away, axis=-1)
         radius = tf.sqrt(dx**2 + dy**2 + ring**2).numpy().reshape(-1)
         middle = np.average(depth[seen], weights=value[seen])
@@ -160,13 +157,12 @@ class Adaptation:
 
     def _described(self, batch: Mapping[str, Tensor], number: Tensor) -> tuple[Tensor, ...]:
         noise = partial(tf.random.stateless_normal, seed=[number, 0])
-        hits, axis, *found = totals.described(batch, Labels.of(batch, self._with), noise, self._store)
+        hits, *found = totals.described(batch, Labels.of(batch, self._with), noise, self._store)
         seen = hits.value > 0
         dx, dy, ring = tf.unstack(hits.away, axis=-1)
         *_, radius = self._mesh.seen(dx, dy, ring, hits.layer)
         return (
-            *found, axis.place,
-            *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
+            *found, *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
         )  # fmt: skip
 
     def _priors(self, hits: list[tuple[Array, ...]], axis: Array) -> dict[str, Any]:
@@ -202,7 +198,7 @@ class Adaptation:
         """Mean and width of the contexts over all layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
         some = (tf.constant(values[showers]), tf.constant(present[showers]), labels[showers])
-        planned = context.plan(*some, self._store).flat()
+        planned = context.plan(*some, self._store)
         none = tf.zeros([1, len(SUMS)])
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from training.models.autoregressive.densities import share_logit, share_of
-from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Axis, Constants, Labels, axis_of, column
+from training.models.autoregressive.frame import HIT, MEAN_TERMS, SUMS, Constants, Labels, axis_of, column
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals import BUDGETS, COUNTED, MOMENTS, SMALLEST, layers_of, response
 from training.models.autoregressive.totals_density import mean_and_width
@@ -83,10 +83,6 @@ class Plan(NamedTuple):
         """The plan of one layer of N showers, (N, ...), from the plan of all layers, (N, layers, ...)."""
         return Plan(*(tf.gather(part, layer, axis=1) for part in self))
 
-    def flat(self) -> Plan:
-        """The plan with one axis for showers and layers, (N * layers, ...), from (N, layers, ...)."""
-        return Plan(*(tf.reshape(part, [-1, *part.shape[2:]]) for part in self))
-
 
 def context_numbers(layers: int, *, odd: bool, more: int = 0) -> int:
     """How many numbers the context of a cell has; `more` of them are terms of labels other than energy and theta."""
@@ -112,7 +108,7 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
     mean = tf.math.divide_no_nan(first, left)
     rest = tf.stack([left, mean, tf.maximum(tf.math.divide_no_nan(second, left) - mean * mean, 0.0)], -1)
     slope = offset[:, 3:] + labels.slopes(mesh)[0][:, None]
-    last = tf.concat([tf.math.log(budgets / expected[:, 0]), moments], 1)
+    last = tf.concat([offset[:, 1::2], tf.math.log(budgets / expected[:, 0]), moments], 1)
     return Plan(
         tf.repeat(slope, mesh.layers, axis=1),
         energy,
@@ -124,8 +120,8 @@ def plan(values: Tensor, present: Tensor, labels: Labels, constants: Constants) 
         rest,
         tf.zeros_like(energy) + depth,
         number,
-        mesh.of_colours(mesh.met(axis.place, tf.range(mesh.layers))),
-        axis.place,
+        mesh.of_colours(mesh.met(axis, tf.range(mesh.layers))),
+        axis,
         _inputs(terms, response(values, mesh.layers), energy, axis, last, mesh=mesh),
     )
 
@@ -148,7 +144,7 @@ def layer_terms(layer_energy: Tensor, terms: Tensor) -> Tensor:
     return tf.stack([one, energy, angle, angle**2, share, share**2, after, before, *more], -1)
 
 
-def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: Tensor, *, mesh: Mesh) -> Tensor:
+def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Tensor, last: Tensor, *, mesh: Mesh) -> Tensor:
     """`Plan.inputs` (N, layers, ...): numbers of the shower, numbers of the layer, and which layer it is, one-hot."""
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
     log_share = tf.math.log(tf.maximum(share, 1e-6))
@@ -156,12 +152,10 @@ def _inputs(terms: Tensor, response: Tensor, energy: Tensor, axis: Axis, last: T
     ahead = [longer[:, k : k + mesh.layers] for k in (1, 2)]
     behind = tf.concat([log_share[:, :1], log_share[:, :-1]], 1)
     depth_and_width = mean_and_width(share, np.arange(mesh.layers, dtype=np.float32))
-    of_shower = tf.concat(
-        [terms[:, 1:3], response, *depth_and_width, axis.offset[:, 1::2], last, terms[:, MEAN_TERMS:]], 1
-    )
+    of_shower = tf.concat([terms[:, 1:3], response, *depth_and_width, last, terms[:, MEAN_TERMS:]], 1)
     of_layer = [
         log_share, ahead[0] - log_share, ahead[1] - log_share, behind - log_share, tf.cumsum(share, axis=1),
-        *tf.unstack(mesh.within(axis.place), axis=-1),
+        *tf.unstack(mesh.within(axis), axis=-1),
     ]  # fmt: skip
     which = tf.zeros_like(energy)[..., None] + tf.eye(mesh.layers)
     return tf.concat([tf.repeat(of_shower[:, None], mesh.layers, axis=1), tf.stack(of_layer, -1), which], -1)
@@ -207,7 +201,8 @@ def with_count(contexts: Tensor, count: Tensor, energy: Tensor) -> Tensor:
 def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *, odd: bool) -> Tensor:
     """The contexts (N * layers, ...), not `normalised`, of all layers of showers with `sums` (N, layers, 2, 16).
 
-    The colours are `promised` energies (N, layers, 2). `noise` (N, 16) is added to what is spent before each layer.
+    The layers are `planned` (N, layers, ...); the colours are `promised` energies (N, layers, 2). `noise` (N, 16) is
+    added to what is spent before each layer.
     """
     layer_sums = tf.reduce_sum(sums, 2)
     before = tf.cumsum(layer_sums, axis=1, exclusive=True) + noise[:, None]
@@ -217,7 +212,8 @@ def contexts_of(planned: Plan, sums: Tensor, promised: Tensor, noise: Tensor, *,
         tf.reshape(each, [-1]) for each in (promised[..., 0], promised[..., int(odd)], tf.reduce_sum(promised, -1))
     )
     of_even = (tf.reshape(sums[:, :, 0], [-1, len(SUMS)]), even) if odd else None
-    contexts = context(planned, earlier, of_even)
+    flat = Plan(*(tf.reshape(part, [-1, *part.shape[2:]]) for part in planned))
+    contexts = context(flat, earlier, of_even)
     if not odd:
         contexts = with_share(contexts, share_logit(energy, layer_energy), layer_energy)
     return with_count(contexts, tf.reshape(column(sums, "cells")[..., int(odd)], [-1]), energy)

@@ -133,19 +133,6 @@ def scale_terms(terms: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """The straight lines along the cores of N showers, as `_axes` fits them.
-
-    `place` (N, layers, 2) is where they meet the layers, in cells from the middle of the calorimeter. `offset` (N, 4)
-    is in cells, and cells a layer: x at the depth of reference, the slope in x, y at that depth, and the slope in y.
-    Both slopes are relative to the slopes of the incident particle.
-    """
-
-    place: Tensor
-    offset: Tensor
-
-
-@dataclass(frozen=True)
 class Hits:
     """The non-zero cells of N showers, reflected: (N, K) each, padded with hits of no energy.
 
@@ -162,21 +149,27 @@ class Hits:
     away: Tensor
 
 
-def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Axis:
-    """The axes of showers with the `offset` (N, 4) and the reflected `labels`."""
+def axis_of(offset: Tensor, labels: Labels, constants: Constants) -> Tensor:
+    """Where the axes of showers meet the layers, (N, layers, 2), in cells from the middle of the calorimeter.
+
+    An axis is the straight line along the core, as `_axes` fits it. `offset` (N, 4) is in cells, and cells a layer: x
+    at the depth of reference, the slope in x, y at that depth, and the slope in y. Both slopes are relative to the
+    slopes of the incident particle. The `labels` are reflected.
+    """
     depth = tf.constant(constants.mesh.depth) - constants["depth"]  # (layers,)
     slope_y, slope_x = labels.slopes(constants.mesh)
     along_y, along_x = offset[:, 3] + slope_y, offset[:, 1:2]
     if slope_x is not None:
         along_x += slope_x[:, None]
     place = offset[:, 0:1] + along_x * depth, offset[:, 2:3] + along_y[:, None] * depth
-    return Axis(tf.stack(place, -1), offset)
+    return tf.stack(place, -1)
 
 
-def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -> tuple[Hits, Axis]:
-    """Reflected hits and axes of showers. `cell` (N, K) are places in the flattened (x, y, layer) array, -1 for none.
+def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -> tuple[Hits, Tensor, Tensor]:
+    """Reflected hits of showers, their axes (N, layers, 2), and their offsets (N, 4), both as in `axis_of`.
 
-    `value` (N, K) are the energies in these cells, in units of 0.02 GeV, 0 for none. The labels are as recorded.
+    `cell` (N, K) are places in the flattened (x, y, layer) array, -1 for none. `value` (N, K) are the energies in these
+    cells, in units of 0.02 GeV, 0 for none. The labels are as recorded.
     """
     mesh = constants.mesh
     layer, place = cell % mesh.layers, tf.maximum(cell, 0) // mesh.layers
@@ -193,11 +186,11 @@ def reflect(cell: Tensor, value: Tensor, labels: Labels, constants: Constants) -
     place = tf.where(left[:, None], mesh.of(mesh.mirror[0], layer, place), place)
     offset = tf.stack([tf.where(left, -at_x, at_x), tf.where(left, -along_x, along_x), at_y, along_y], 1)
     axis = axis_of(offset, labels.reflected(mesh), constants)
-    met_at = tf.pad(axis.place, [[0, 0], [0, 0], [0, 1]])  # and no radius
+    met_at = tf.pad(axis, [[0, 0], [0, 0], [0, 1]])  # and no radius
     away = mesh.of(mesh.where[..., :3], layer, place) - tf.gather(met_at, layer, batch_dims=1)
     x, y = mesh.indices(place)
-    met = tf.gather(mesh.met(axis.place, tf.range(mesh.layers)), layer, batch_dims=1)
-    return Hits(x, y, layer, colour(x, y, met), value, away), axis
+    met = tf.gather(mesh.met(axis, tf.range(mesh.layers)), layer, batch_dims=1)
+    return Hits(x, y, layer, colour(x, y, met), value, away), axis, offset
 
 
 def _axes(value: Tensor, depth: Tensor, place: Tensor, precision: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -254,12 +247,6 @@ def layer_sums(hits: Hits, constants: Constants) -> Tensor:
     added = tf.reshape(terms(hits.value, hits.away, hits.layer, constants), [-1, len(SUMS)])
     sums = tf.math.unsorted_segment_sum(added, tf.reshape(place, [-1]), showers * layers * COLOURS)
     return tf.reshape(sums, [showers, layers, COLOURS, len(SUMS)])
-
-
-def promised(sums: Tensor, noise: Tensor) -> Tensor:
-    """Energies (N, layers, 2) promised to colours of `sums` (N, layers, 2, 16); normal `noise` blurs single hits."""
-    alone = column(sums, "cells") <= ALONE
-    return column(sums, "energy") * tf.where(alone, tf.exp(PROMISE_BLUR * noise), 1.0)
 
 
 def column(sums: Tensor, name: str) -> Tensor:

@@ -122,9 +122,9 @@ class Autoregressive(ShowerModel):
         hits, axis, sums, promised, values, present = totals.described(batch, recorded, noise, store)
         labels = recorded.reflected(store.mesh)
         terms = labels.terms(store)
-        blurred = totals.blurred(values, terms, draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), store)
         drawn = totals.Drawn(values, tf.reduce_sum(promised, 2), labels, terms)
-        planned = context.plan(self._off(values, sums, hits, draws), present, labels, store).flat()
+        blurred = drawn.with_noise(draws.normal("blur", [tf.shape(values)[0], totals.OFFSETS]), store).values
+        planned = context.plan(self._off(values, sums, hits, draws), present, labels, store)
         spent = self._spent_off(sums, draws)
         contexts = {
             name: context.normalised(context.contexts_of(planned, sums, promised, spent, odd=odd), store, odd=odd)
@@ -139,10 +139,10 @@ class Autoregressive(ShowerModel):
             "promised": promised,
             "labels": frame.label_inputs(terms),
             **contexts,
-            "expected": planned.cells / len(_COLOURS),
-            "most": planned.most,
-            "axis": axis.place,
-            "slope": axis.offset[:, 3] + labels.slopes(store.mesh)[0],
+            "expected": tf.reshape(planned.cells, [-1]) / len(_COLOURS),
+            "most": tf.reshape(planned.most, [-1, len(_COLOURS)]),
+            "axis": axis,
+            "slope": planned.slope[:, 0],
             "planes": cells.planes(hits, store),
             "place": tf.stack([hits.x, hits.y, hits.layer], -1),
             "colour": hits.colour,

@@ -24,7 +24,7 @@ import tensorflow as tf
 from calopipe.showers.cells import REFERENCE_UNIT_GEV
 from training.models.autoregressive import frame
 from training.models.autoregressive.densities import SCORE_REACH, normal_scores
-from training.models.autoregressive.frame import Axis, Constants, Hits, Labels
+from training.models.autoregressive.frame import Constants, Hits, Labels
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.totals_density import SHAPE, interpolated, mean_and_width, shape
 from training.models.base import Batch, Tensor
@@ -58,7 +58,7 @@ def number_of_budget_terms(layers: int) -> int:
     return number_of_phases(layers) + SHAPE + 1
 
 
-def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
+def totals_of(sums: Tensor, layer_energy: Tensor, offset: Tensor, energy_gev: Tensor) -> tuple[Tensor, Tensor]:
     """The totals z, (N, layers + 14), of showers whose layers have the SUMS `sums` (N, layers, 16) and the promised
     energies `layer_energy` (N, layers); and which layers are not empty, (N, layers), 1 or 0.
 
@@ -73,7 +73,7 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
         [
             tf.math.log(share) - tf.math.log1p(-share),
             tf.math.log(visible * REFERENCE_UNIT_GEV / energy_gev)[:, None],
-            axis.offset,
+            offset,
             tf.math.log(tf.maximum(tf.stack(budgets, 1), SMALLEST)),
             *(tf.reduce_sum(frame.column(sums, name), 1, keepdims=True) / visible[:, None] for name in MOMENTS),
         ],
@@ -84,16 +84,17 @@ def totals_of(sums: Tensor, layer_energy: Tensor, axis: Axis, energy_gev: Tensor
 
 def described(
     batch: Batch, labels: Labels, noise: Callable[[Any], Tensor], constants: Constants
-) -> tuple[Hits, Axis, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Hits, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """The showers of a `batch` of lists of hits, `cell` and `value` (N, K), with `labels` as recorded.
 
     Returns hits, axes, the SUMS of layers and colours (N, layers, 2, 16), the energies (N, layers, 2) promised to the
-    colours, which `noise(shape)` blurs by normal numbers, and what `totals_of` returns.
+    colours, where normal numbers `noise(shape)` blur single hits, and what `totals_of` returns.
     """
-    hits, axis = frame.reflect(batch["cell"], batch["value"], labels, constants)
+    hits, axis, offset = frame.reflect(batch["cell"], batch["value"], labels, constants)
     sums = frame.layer_sums(hits, constants)
-    energy = frame.promised(sums, noise(tf.shape(sums)[:3]))
-    values, present = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), axis, labels.energy_gev)
+    blur = tf.exp(frame.PROMISE_BLUR * noise(tf.shape(sums)[:3]))
+    energy = frame.column(sums, "energy") * tf.where(frame.column(sums, "cells") <= frame.ALONE, blur, 1.0)
+    values, present = totals_of(tf.reduce_sum(sums, 2), tf.reduce_sum(energy, 2), offset, labels.energy_gev)
     return hits, axis, sums, energy, values, present
 
 
@@ -104,34 +105,27 @@ def defined(present: Tensor) -> Tensor:
     return tf.concat([logits, tf.ones([tf.shape(present)[0], number_of_totals(1)])], 1)
 
 
-def blurred(totals: Tensor, terms: Tensor, noise: Tensor, constants: Constants) -> Tensor:
-    """The `totals` (N, D) with offsets that normal `noise` (N, 4) blurs; -noise makes them sharp again."""
-    width = tf.minimum(2.0 * tf.exp(frame.scale_terms(terms) @ constants["blur_scale"]), constants["blur_most"])
-    return totals + tf.pad(noise * width, [[0, 0], [totals.shape[1] - OFFSETS - LAST, LAST]])
-
-
-def phases(energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
+def phases(share: Tensor, axis: Tensor, mesh: Mesh) -> Tensor:
     """Where in their cells the axes meet the layers, (N, number_of_phases): sums of waves with the period of a cell.
 
-    A layer counts by its `energy` (N, layers). A sum is over a group of neighbouring layers. The first moments of the
-    energy follow from these sums, to first order (the S-curve of coarse cells).
+    A layer counts by its `share` (N, layers) of the energy. A sum is over a group of neighbouring layers. The first
+    moments of the energy follow from these sums, to first order (the S-curve of coarse cells).
     """
-    share = energy / tf.reduce_sum(energy, 1, keepdims=True)
-    angle = 2 * math.pi * mesh.within(axis.place)
+    angle = 2 * math.pi * mesh.within(axis)
     waves = tf.concat([tf.sin(angle), tf.cos(angle)], -1) * tf.cast(mesh.folds, tf.float32)
     groups = min(mesh.layers, _GROUPS)
     sums = tf.einsum("nl,nlw,lg->nwg", share, waves, interpolated(mesh.layers, groups))
     return tf.reshape(sums, [-1, WAVES * groups])
 
 
-def budget_terms(values: Tensor, energy: Tensor, axis: Axis, mesh: Mesh) -> Tensor:
+def budget_terms(values: Tensor, energy: Tensor, axis: Tensor, mesh: Mesh) -> Tensor:
     """Terms other than labels in which the means of budgets and moments are linear, (N, number_of_budget_terms).
 
     The terms are the phases of the axis, where along the layers the `energy` (N, layers) is, and the response: by
     normal scores alone the latest showers, which leak, would have too many hits.
     """
     share = energy / tf.reduce_sum(energy, 1, keepdims=True)
-    return tf.concat([phases(energy, axis, mesh), shape(share), response(values, mesh.layers)], 1)
+    return tf.concat([phases(share, axis, mesh), shape(share), response(values, mesh.layers)], 1)
 
 
 def response(totals: Tensor, layers: int) -> Tensor:
@@ -214,10 +208,12 @@ class Drawn:
         return Drawn(values, energy, self.labels[showers], terms)
 
     def with_noise(self, noise: Tensor, constants: Constants) -> Drawn:
-        """The showers with `noise` (N * 2, 2), in units of the blur, added to their offsets."""
-        return replace(self, values=blurred(self.values, self.terms, tf.reshape(noise, [-1, OFFSETS]), constants))
+        """The showers with normal `noise` (N, 4) or (N * 2, 2), in units of the blur, added to their offsets."""
+        logs = frame.scale_terms(self.terms) @ constants["blur_scale"]
+        added = tf.reshape(noise, [-1, OFFSETS]) * tf.minimum(2.0 * tf.exp(logs), constants["blur_most"])
+        return replace(self, values=self.values + tf.pad(added, [[0, 0], [constants.mesh.layers, LAST]]))
 
-    def axis(self, constants: Constants) -> Axis:
+    def axis(self, constants: Constants) -> Tensor:
         first = constants.mesh.layers
         return frame.axis_of(self.values[:, first : first + OFFSETS], self.labels, constants)
 
@@ -244,10 +240,10 @@ def given_offset(drawn: Drawn, constants: Constants) -> Tensor:
     layers, axis, terms = mesh.layers, drawn.axis(constants), drawn.terms
     offset = slice(layers, layers + OFFSETS)
     residual = (drawn.values - terms @ constants["mean"])[:, offset] / scales(terms, constants)[:, offset]
-    waves = tf.reshape(phases(drawn.energy, axis, mesh), [-1, 2, 2, number_of_phases(layers) // 4])
-    span = max(float(mesh.depth[-1] - mesh.depth[0]), 1.0)
-    slopes = (axis.place[:, -1] - axis.place[:, 0]) / span
     share = drawn.energy / tf.reduce_sum(drawn.energy, 1, keepdims=True)
+    waves = tf.reshape(phases(share, axis, mesh), [-1, 2, 2, number_of_phases(layers) // 4])
+    span = max(float(mesh.depth[-1] - mesh.depth[0]), 1.0)
+    slopes = (axis[:, -1] - axis[:, 0]) / span
     common = tf.concat([*mean_and_width(share, (mesh.depth - mesh.depth[0]) / span), frame.label_inputs(terms)], 1)
     parts = [
         tf.reshape(tf.transpose(waves, [0, 2, 1, 3]), [-1, 2, number_of_phases(layers) // 2]),
