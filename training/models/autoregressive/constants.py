@@ -56,11 +56,14 @@ def shapes(geometry: Geometry, labels: LabelRange = NO_LABELS) -> dict[str, tupl
 
 
 class ConstantsStore(keras.Model):
-    """The constants, as weights that are not trained, so that they are kept with the trained ones; and the `mesh`."""
+    """The constants, as weights that are not trained, so that they are kept with the trained ones; and the `mesh`.
+
+    They are computed from batches of the train split, each with `cell`, `value` and labels.
+    """
 
     def __init__(self, geometry: Geometry, labels: LabelRange) -> None:
         super().__init__(name="constants")
-        self.mesh = mesh_of(geometry)
+        self.mesh, self._with = mesh_of(geometry), labels
         self._of = {
             name: self.add_weight(
                 shape, "zeros", "float64" if name == "proposal" else "float32", trainable=False, name=name
@@ -76,39 +79,29 @@ class ConstantsStore(keras.Model):
         for name, value in values.items():
             self._of[name].assign(value)
 
-
-class Adaptation:
-    """Computes the constants of `store` from batches of the train split, each with `cell`, `value` and labels."""
-
-    def __init__(self, store: ConstantsStore, labels: LabelRange) -> None:
-        self._store, self._mesh, self._with = store, store.mesh, labels
-        self._describe = tf.function(self._described, reduce_retracing=True, autograph=False)
-
-    def run(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
+    def adapt(self, batches: Iterable[Mapping[str, Tensor]], energy_gev: Any, theta_rad: Any) -> None:
         """Set all constants. `energy_gev` and `theta_rad` are the least and the largest label of the split."""
         kept = [{name: tensor.numpy() for name, tensor in batch.items()} for batch in batches]
-        self._store.set(self._labels(energy_gev, theta_rad))
-        self._store.set(self._scales(_some(kept, SCOUTS)))
-        parts = [
-            self._describe({name: tf.constant(array) for name, array in batch.items()}, tf.constant(number))
-            for number, batch in enumerate(kept)
-        ]
+        self.set(self._labels(energy_gev, theta_rad))
+        self.set(self._scales(_some(kept, SCOUTS)))
+        describe = tf.function(self._described, reduce_retracing=True, autograph=False)
+        parts = [describe(batch, tf.constant(number)) for number, batch in enumerate(kept)]
         axis, sums, promised, values, present = (np.concatenate([part[k].numpy() for part in parts]) for k in range(5))
         given = {name: np.concatenate([batch[name] for batch in kept]) for name in _LABELS + self._with.names}
-        labels = Labels.of(given, self._with).reflected(self._mesh)
-        terms = labels.terms(self._store).numpy()
+        labels = Labels.of(given, self._with).reflected(self.mesh)
+        terms = labels.terms(self).numpy()
         known = totals.defined(tf.constant(present)).numpy() > 0
         drawn = totals.Drawn(tf.constant(values), tf.constant(promised.sum(2)), labels, tf.constant(terms))
-        budget_terms = totals.budget_terms(drawn.values, drawn.energy, tf.constant(axis), self._mesh).numpy()
-        self._store.set(copula(self._blurred(drawn), terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
+        budget_terms = totals.budget_terms(drawn.values, drawn.energy, tf.constant(axis), self.mesh).numpy()
+        self.set(copula(self._blurred(drawn), terms, known, float(np.ptp(np.log(energy_gev))), budget_terms))
         rate = np.clip(present.mean(axis=0, dtype=np.float64), _SELDOM, 1 - _SELDOM)  # never 0 or 1
-        self._store.set({"presence": np.log(rate / (1 - rate))})
-        self._store.set({"expected": _expectations(sums, promised.sum(2), terms)})
-        self._store.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
+        self.set({"presence": np.log(rate / (1 - rate))})
+        self.set({"expected": _expectations(sums, promised.sum(2), terms)})
+        self.set({"layer_cells": np.maximum(sums[..., SUMS.index("cells")].sum(2).mean(0), 1e-3)})
         hits = [tuple(tensor.numpy() for tensor in part[5:]) for part in parts]
-        self._store.set({"spectra": spectra([(layer, logs) for layer, _, logs in hits], self._mesh.layers)})
-        self._store.set(self._priors(hits, axis))
-        self._store.set(self._contexts(sums, promised, values, present, labels))
+        self.set({"spectra": spectra([(layer, logs) for layer, _, logs in hits], self.mesh.layers)})
+        self.set(self._priors(hits, axis))
+        self.set(self._contexts(sums, promised, values, present, labels))
 
     def _labels(self, energy_gev: Any, theta_rad: Any) -> dict[str, Any]:
         """Middle and half width of log E, and of the cosine and the sine of the reflected angles."""
@@ -118,7 +111,7 @@ class Adaptation:
         ends_of = {"log_energy": np.log(energy_gev), "cos_theta": cosines}
         if self._with.phi_rad:
             low, high = self._with.phi_rad
-            if self._mesh.folds:
+            if self.mesh.folds:
                 low, high = (0.0 if low <= 0 <= high else min(abs(low), abs(high))), max(abs(low), abs(high))
             ends_of["sin_phi"] = np.sin([low, high])
         return {name: [ends.mean(), max(float(np.ptp(ends)) / 2, 1e-3)] for name, ends in ends_of.items()}
@@ -126,29 +119,29 @@ class Adaptation:
     def _blurred(self, drawn: totals.Drawn) -> Array:
         """The totals (showers, D) with blurred offsets. Sets the constant by which they are blurred."""
         values, terms = (tensor.numpy().astype(np.float64) for tensor in (drawn.values, drawn.terms))
-        offsets = values[:, self._mesh.layers :][:, : totals.OFFSETS]
-        self._store.set({"blur_scale": np.stack([mean_and_scale(offset, terms)[1] for offset in offsets.T], 1)})
+        offsets = values[:, self.mesh.layers :][:, : totals.OFFSETS]
+        self.set({"blur_scale": np.stack([mean_and_scale(offset, terms)[1] for offset in offsets.T], 1)})
         noise = tf.constant(np.random.default_rng(0).normal(size=offsets.shape), tf.float32)
-        return drawn.with_noise(noise, self._store).values.numpy()
+        return drawn.with_noise(noise, self).values.numpy()
 
     def _scales(self, scouts: dict[str, Array]) -> dict[str, Any]:
         """The radii and the median deposit. Sets the depth of reference, by which the axis is fixed, and two others."""
-        mesh = self._mesh
+        mesh = self.mesh
         value = scouts["value"].reshape(-1)
         depth = mesh.depth[scouts["cell"].reshape(-1) % mesh.layers]
         seen = value > 0
-        self._store.set({"depth": np.average(depth[seen], weights=value[seen]), "least": value[seen].min()})
+        middle = np.average(depth[seen], weights=value[seen])
+        self.set({"depth": middle, "least": value[seen].min()})
         cell, energy = (tf.constant(scouts[name]) for name in ("cell", "value"))
-        hits, *_ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self._store)
+        hits, *_ = frame.reflect(cell, energy, Labels.of(scouts, self._with), self)
         dx, dy, ring = tf.unstack(hits.away, axis=-1)
         radius = tf.sqrt(dx**2 + dy**2 + ring**2).numpy().reshape(-1)
-        middle = np.average(depth[seen], weights=value[seen])
         away = np.sqrt(np.average(np.square(depth[seen] - middle), weights=value[seen]))
         across = np.full(2, mesh.reach, np.float32)  # in rings; else the size of the cells at this depth
         if mesh.folds:
             across = 1 / mesh.per_unit[np.abs(mesh.depth - float(middle)).argmin()]
         most = totals.BLUR * np.stack([across, across / max(float(away), 1.0)], 1).reshape(-1)
-        self._store.set({"blur_most": most})
+        self.set({"blur_most": most})
         return {
             "radius_half": radius_of(0.5, radius, value),
             "radius_most": radius_of(0.9, radius, value),
@@ -157,22 +150,19 @@ class Adaptation:
 
     def _described(self, batch: Mapping[str, Tensor], number: Tensor) -> tuple[Tensor, ...]:
         noise = partial(tf.random.stateless_normal, seed=[number, 0])
-        hits, *found = totals.described(batch, Labels.of(batch, self._with), noise, self._store)
+        hits, *found = totals.described(batch, Labels.of(batch, self._with), noise, self)
         seen = hits.value > 0
-        dx, dy, ring = tf.unstack(hits.away, axis=-1)
-        *_, radius = self._mesh.seen(dx, dy, ring, hits.layer)
-        return (
-            *found, *(tf.boolean_mask(tensor, seen) for tensor in (hits.layer, radius, tf.math.log(hits.value))),
-        )  # fmt: skip
+        *_, radius = self.mesh.seen(*tf.unstack(hits.away, axis=-1), hits.layer)
+        return *found, *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value)))
 
     def _priors(self, hits: list[tuple[Array, ...]], axis: Array) -> dict[str, Any]:
         """By layer and radius, the log odds of a hit and the mean score; and the constants of proposals."""
-        mesh = self._mesh
+        mesh = self.mesh
         layers, knots = mesh.layers, cells.radius_knots(mesh.reach)
         hit, score = np.zeros((2, layers * knots))
         for layers_of, radius, log_energy in hits:
             _spread(hit, layers_of, radius, knots, np.ones_like(radius))
-            own = scores(np.exp(log_energy), layers_of, self._store["spectra"]).numpy()
+            own = scores(np.exp(log_energy), layers_of, self["spectra"]).numpy()
             _spread(score, layers_of, radius, knots, own)
         every = np.zeros(layers * knots)
         showers = np.linspace(0, len(axis) - 1, min(len(axis), _DENSITY_SHOWERS)).astype(int)
@@ -198,7 +188,7 @@ class Adaptation:
         """Mean and width of the contexts over all layers of some showers."""
         showers = np.linspace(0, len(values) - 1, min(len(values), 2 * SCOUTS)).astype(int)
         some = (tf.constant(values[showers]), tf.constant(present[showers]), labels[showers])
-        planned = context.plan(*some, self._store)
+        planned = context.plan(*some, self)
         none = tf.zeros([1, len(SUMS)])
         scales: dict[str, Any] = {}
         for name in ("even", "odd"):

@@ -15,7 +15,7 @@ from calopipe.labels import LabelRange
 from calopipe.showers.cells import Geometry
 from preprocessing.manifest import Manifest
 from training.models.autoregressive import cells, context, densities, frame, totals
-from training.models.autoregressive.constants import Adaptation, ConstantsStore
+from training.models.autoregressive.constants import ConstantsStore
 from training.models.autoregressive.frame import SUMS, Labels, number_of_terms
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.sampling.shower import arrays, drawn_showers, noise_numbers
@@ -104,7 +104,7 @@ class Autoregressive(ShowerModel):
 
     def adapt(self, batches: Iterable[Mapping[str, Tensor]], manifest: Manifest) -> None:
         ends = manifest.valid_range
-        Adaptation(self._store, self._with).run(batches, ends["energy_gev"], ends["theta_rad"])
+        self._store.adapt(batches, ends["energy_gev"], ends["theta_rad"])
 
     def view(self, batch: Batch, draws: Draws) -> Batch:
         """What the losses are computed from, of N reflected showers of L layers and at most K hits:
