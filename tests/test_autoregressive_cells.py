@@ -17,7 +17,7 @@ from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
 from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shared, scores
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import layer as layer_module
+from training.models.autoregressive.sampling import shared_energy
 from training.models.base import Batch
 from training.models.randomness import Draws
 
@@ -176,7 +176,7 @@ def test_shares_are_told_of_the_cell_that_the_axis_meets(
     planes = tf.reshape(view["planes"], [2, _LAYERS + 1, _NX * _NY + 1])
     context = tf.reshape(told[:, : -cells.MET_INPUTS], [2, _LAYERS, -1])
     scale, mean = (model._store[f"even_{name}"][: context.shape[-1]] for name in ("scale", "mean"))
-    monkeypatch.setattr(layer_module, "drawn_share", lambda *given: given[1])
+    monkeypatch.setattr(shared_energy, "drawn_share", lambda *given: given[1])
     for layer in range(_LAYERS):
         drawing = layer_drawing(model, view, layer, (planes[:, layer], planes[:, max(layer - 1, 0)]))
         about, _ = drawing._known(drawing._middle)

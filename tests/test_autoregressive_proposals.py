@@ -17,10 +17,9 @@ from training.models.autoregressive.constants import shapes
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.mesh import Mesh
 from training.models.autoregressive.model import Autoregressive
-from training.models.autoregressive.sampling import layer, proposals
+from training.models.autoregressive.sampling import layer, proposals, shared_energy
 from training.models.autoregressive.sampling.lattice import NOWHERE, least_distances
 from training.models.autoregressive.sampling.proposals import Proposals
-from training.models.autoregressive.sampling.shared_energy import hit
 from training.models.autoregressive.sampling.shower import drawn_showers
 
 _KEYS = 20_000
@@ -127,7 +126,7 @@ def test_a_single_hit_is_as_often_far_from_the_axis_as_it_is_likely() -> None:
     chance = tf.minimum(tf.gather(tf.constant(likely, tf.float32), place) / proposed, 1.0)
     rng = np.random.default_rng(6)
     uniform, start = (tf.constant(rng.random(len(each)), tf.float32) for each in (shower, likely[:1].repeat(showers)))
-    is_hit = hit(chance, shower, tf.ones([showers]), uniform, start).numpy()
+    is_hit = shared_energy.hit(chance, shower, tf.ones([showers]), uniform, start).numpy()
     assert is_hit.sum() == showers
     often = np.bincount(place.numpy()[is_hit], minlength=_PLACES) / showers
     for far in (1.5, 2.5, 4.0):
@@ -193,7 +192,7 @@ class _Few(Proposals):
 
 def test_no_hits_are_lost_at_any_energy(model: Autoregressive, monkeypatch: pytest.MonkeyPatch) -> None:
     """Over decades there are as many hits as if every cell were proposed; with a tenth of the proposals, fewer."""
-    monkeypatch.setattr(layer, "hit", independent)
+    monkeypatch.setattr(shared_energy, "hit", independent)
     energy, noise = np.repeat([2.0, 20.0, 300.0], 300).astype(np.float32), noise_of(model, 900)
     hits = {}
     for name, how in (("usual", Proposals), ("all", _All), ("few", _Few)):

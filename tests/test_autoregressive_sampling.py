@@ -19,6 +19,7 @@ from training.models.autoregressive.densities import scores
 from training.models.autoregressive.frame import Labels
 from training.models.autoregressive.model import Autoregressive
 from training.models.autoregressive.sampling import layer as layer_module
+from training.models.autoregressive.sampling import shared_energy
 from training.models.autoregressive.sampling.shower import drawn_plan, drawn_showers
 
 _NX, _NY, _ = SMALL_GEOMETRY.shape
@@ -67,9 +68,9 @@ class _Drawn:
         noise[:, -1] = _AS_IT_IS
         with pytest.MonkeyPatch.context() as patch:
             if hits:  # so many of each colour
-                patch.setattr(layer_module, "drawn_count", lambda *_: tf.fill([_SHOWERS], float(hits)))
+                patch.setattr(shared_energy, "drawn_count", lambda *_: tf.fill([_SHOWERS], float(hits)))
             else:
-                patch.setattr(layer_module, "hit", independent)  # whatever the number of hits
+                patch.setattr(shared_energy, "hit", independent)  # whatever the number of hits
             self.images = drawn(model, self.energy_gev, theta, noise)
         labels = Labels(tf.constant(self.energy_gev), tf.constant(theta))
         self.plan = drawn_plan(model.networks, labels, tf.constant(noise[:, :-3]))
@@ -240,7 +241,7 @@ def test_a_layer_without_a_hit_has_its_energy_on_the_axis(
     of_priors: Autoregressive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = of_priors
-    monkeypatch.setattr(layer_module, "hit", lambda chance, *_: tf.zeros_like(chance, tf.bool))
+    monkeypatch.setattr(shared_energy, "hit", lambda chance, *_: tf.zeros_like(chance, tf.bool))
     labels, noise = Labels(*map(tf.constant, _labels(6))), tf.constant(noise_of(model, 6))
     found = drawn_showers(model.networks, labels, noise).numpy()
     assert ((found > 0).sum((1, 2)) == 1).all()

@@ -18,16 +18,8 @@ from training.models.autoregressive import cells, frame
 from training.models.autoregressive.context import Plan, context, normalised, with_count, with_share
 from training.models.autoregressive.densities import REACH, Mixture, share_of
 from training.models.autoregressive.mesh import AROUND, COLOURS, Mesh
+from training.models.autoregressive.sampling import shared_energy
 from training.models.autoregressive.sampling.proposals import Proposals
-from training.models.autoregressive.sampling.shared_energy import (
-    deposits,
-    draw_mixture,
-    drawn_count,
-    drawn_share,
-    energies,
-    hit,
-    scaled,
-)
 from training.models.base import Array, Tensor
 from training.models.randomness import box_muller, hashed_uniform
 
@@ -144,7 +136,7 @@ class LayerDrawing:
         """
         contexts = tf.concat([normalised(given, self._store, odd=False), cells.of_met(about)], 1)
         cases, mixture = self._networks["share"].cases_and_mixture(contexts)
-        return drawn_share(cases, mixture, self._numbers[0])
+        return shared_energy.drawn_share(cases, mixture, self._numbers[0])
 
     def _marked(self) -> Tensor:
         """Which cells (N, places + 1) are proposed."""
@@ -201,26 +193,27 @@ class LayerDrawing:
         # ONNX Runtime's sigmoid is not exact for small chances
         chance = tf.minimum(1 / (1 + tf.exp(-density.log_odds(hidden, usual_odds))) / proposed, 1.0)
         uniform = self._uniform(cell, self._counted(cell)[:, None])[:, 0]
-        is_hit = hit(chance, cell.shower, number, uniform, numbers[:, 2])
+        is_hit = shared_energy.hit(chance, cell.shower, number, uniform, numbers[:, 2])
         if not self._given.capacity:
             rows = tf.concat([self._given.shower, tf.cast(tf.where(is_hit)[:, 0], tf.int32)], 0)
             cell, (hidden, usual, is_hit) = cell.some(rows), (tf.gather(each, rows) for each in (hidden, usual, is_hit))
         first = (self._counted(cell) + self._mesh.layers * self._mesh.places) * _OF_CELL
         choice, one, two = tf.unstack(self._uniform(cell, first[:, None] + tf.range(_OF_HIT)), axis=1)
         mixture: Mixture = density.score(hidden, usual)
-        drawn = draw_mixture(*mixture, choice, box_muller(one, two)[0])
+        drawn = shared_energy.draw_mixture(*mixture, choice, box_muller(one, two)[0])
         spectrum, alone = tf.gather(self._store["spectra"], self._layer), number <= frame.ALONE
-        value = deposits(drawn, is_hit, cell.shower, energy, spectrum)
-        value = tf.where(tf.gather(alone, cell.shower), energies(drawn, spectrum), value)
+        value = shared_energy.deposits(drawn, is_hit, cell.shower, energy, spectrum)
+        value = tf.where(tf.gather(alone, cell.shower), shared_energy.energies(drawn, spectrum), value)
         value = tf.where(is_hit, tf.maximum(value, least), 0.0)
         own = tf.math.unsorted_segment_sum(value, cell.shower, self._showers)
         energy = tf.where(alone, tf.minimum(own, energy * _MOST_OF_PROMISE), energy)
-        return cell, scaled(value, cell.shower, energy, least, self._showers), energy
+        return cell, shared_energy.scaled(value, cell.shower, energy, least, self._showers), energy
 
     def _number(self, name: str, given: Tensor, energy: Tensor, numbers: Tensor) -> Tensor:
         """How many cells (N,) of a colour are hit, by the contexts `given` and the `energy` (N,) of the colour."""
         mixture = self._networks[f"{name}_count"].mixture(normalised(given, self._store, odd=name == "odd"))
-        number = drawn_count(self._planned.cells / COLOURS, self._planned.most[:, int(name == "odd")], mixture, numbers)
+        of_colour = self._planned.most[:, int(name == "odd")]
+        number = shared_energy.drawn_count(self._planned.cells / COLOURS, of_colour, mixture, numbers)
         most = tf.maximum(tf.floor(energy / self._store["least"]), 1.0)
         return tf.where(energy > 0, tf.minimum(number, most), 0.0)
 
@@ -263,7 +256,7 @@ class LayerDrawing:
         holds the layer's energy.
         """
         mesh, energy = self._mesh, self._planned.energy
-        value = scaled(value, cell.shower, held, self._store["least"], self._showers)
+        value = shared_energy.scaled(value, cell.shower, held, self._store["least"], self._showers)
         deposited = tf.math.unsorted_segment_sum(value, cell.shower, self._showers)
         cell = self._middle.and_then(cell)
         value = tf.concat([tf.where(deposited > 0, 0.0, energy), value], 0)
