@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +12,7 @@ from likelihoods import as_batch, cells_of, layer_drawing, new_model, of_every_c
 from showers import SMALL_GEOMETRY
 
 from training.models.autoregressive import cells, frame
+from training.models.autoregressive import model as model_module
 from training.models.autoregressive.context import COUNT_NUMBERS, SHARE_NUMBERS
 from training.models.autoregressive.densities import BETWEEN, log_mixture, log_shared, scores
 from training.models.autoregressive.model import Autoregressive
@@ -24,7 +23,7 @@ from training.models.randomness import Draws
 Array = npt.NDArray[Any]
 
 _NX, _NY, _LAYERS = SMALL_GEOMETRY.shape
-_COPIES = 6
+_SHOWERS = 3
 
 
 @pytest.fixture(scope="module")
@@ -49,63 +48,6 @@ def _colours(view: Batch, place: Any) -> Array:
     shower, x, y, layer = np.asarray(place).T
     met = 8 + np.rint(view["axis"].numpy()[shower, layer]).astype(int)
     return (np.abs(x - met[:, 0]) + np.abs(y - met[:, 1])) % 2
-
-
-def _empty_cells(view: Batch, parity: int, shower: int = 0) -> Array:
-    """The places (cells, 4) of a shower's empty cells of a colour."""
-    place = np.insert(np.argwhere(_image(view, shower) == 0), 0, shower, axis=1)
-    return place[_colours(view, place) == parity]
-
-
-def _of_place(place: Any) -> Array:
-    """A smooth function of where a cell is."""
-    x, y, layer = (np.asarray(place)[:, k].astype(np.float64) for k in (1, 2, 3))
-    return 1 + np.cos(0.4 * x) + np.sin(0.3 * y) * layer + layer
-
-
-def _unbiased(estimate: Callable[[int], float], truth: float, draws: int) -> None:
-    found = np.array([estimate(number) for number in range(draws)])
-    error = found.std() / np.sqrt(draws)
-    assert abs(found.mean() - truth) < 4 * error + 1e-4 * abs(truth)
-    assert error < 0.03 * abs(truth)  # or the test would say little
-
-
-@pytest.mark.parametrize("parity", [0, 1])
-def test_some_hits_stand_for_all(model: Autoregressive, parity: int) -> None:
-    """They are all hits of some layers, so the energy that they share is known."""
-    view = _view(model, 3)
-    images = np.stack([_image(view, shower) for shower in range(3)])
-    hits = np.argwhere(images > 0)
-    together = hits[_colours(view, hits) == parity]
-    whole = Counter((shower, layer) for shower, _, _, layer in together)
-    number = len(together) // 2
-    chosen = tf.function(lambda draw: cells.some_hits(view, parity, number, Draws.of(5, draw)), autograph=False)
-
-    def estimate(draw: int) -> float:
-        place, energy, weight = (each.numpy() for each in chosen(tf.constant(draw)))
-        place, energy = place[weight > 0], energy[weight > 0]
-        assert (_colours(view, place) == parity).all()
-        assert len(np.unique(place, axis=0)) == len(place)
-        held = Counter((shower, layer) for shower, _, _, layer in place)
-        assert all(whole[each] == count for each, count in held.items())
-        np.testing.assert_allclose(energy, images[tuple(place.T)], rtol=1e-5)
-        return float(weight[0] * _of_place(place).sum())
-
-    _unbiased(estimate, _of_place(together).sum(), 200)
-
-
-@pytest.mark.parametrize("parity", [0, 1])
-def test_some_empty_cells_stand_for_all_of_their_shower(model: Autoregressive, parity: int) -> None:
-    """This holds for each shower of a batch, whatever its place in the batch."""
-    view = _view(model, 3)
-    chosen = tf.function(
-        lambda number: cells.some_empty(view, parity, 60, Draws.of(5, number), model._store), autograph=False
-    )
-    found = [[each.numpy() for each in chosen(tf.constant(number))] for number in range(2000)]
-    for shower in range(3):
-        empty = _empty_cells(view, parity, shower)
-        estimates = iter([(weight * _of_place(place))[place[:, 0] == shower].sum() for place, weight in found])
-        _unbiased(lambda _, estimates=estimates: float(next(estimates)), _of_place(empty).sum(), 2000)  # type: ignore[misc]
 
 
 def _every_place(showers: int) -> Array:
@@ -200,42 +142,40 @@ def _true_logits(view: Batch) -> Any:
 def test_the_likelihood_of_some_cells_is_that_of_all(
     model: Autoregressive, colour: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Mean over draws, for every hit and every empty cell. In half of the layers hits share no energy."""
-    one = _view(model, 1)
-    density, odd = cells_of(model)[colour], bool(colour)
-    image = _image(one)
-    hits = np.insert(np.argwhere(image > 0), 0, 0, axis=1)
-    hits = hits[_colours(one, hits) == colour]
-    numbers = frame.column(one["sums"], "cells").numpy()[0, :, colour]
+    """Mean over draws, for all hits and empty cells of each shower. In half of the layers hits share no energy."""
+    view, density, odd = _view(model, _SHOWERS), cells_of(model)[colour], bool(colour)
+    images = np.stack([_image(view, shower) for shower in range(_SHOWERS)])
+    hits, empty = (place[_colours(view, place) == colour] for place in map(np.argwhere, (images > 0, images == 0)))
+    numbers = frame.column(view["sums"], "cells").numpy()[..., colour].reshape(-1)
     monkeypatch.setattr(frame, "ALONE", int(np.median(numbers)))
     few = numbers <= frame.ALONE
-    assert 0 < few.sum() < _LAYERS
+    assert 0 < few.sum() < len(few)
 
     def of_cells(place: Array) -> tuple[Any, Any]:
-        where = tf.constant(place, tf.int32)
-        known, radius = _known(model, one, where, odd=odd)
-        shared = density.of_layers(one[density.name])
-        hidden = density.hidden(known, tf.gather(shared, where[:, 3]))
-        usual_odds, usual = cells.priors(cells.prior_tables(model._store), where[:, 3], radius)
+        known, radius = _known(model, view, place, odd=odd)
+        shared = density.of_layers(view[density.name])
+        hidden = density.hidden(known, tf.gather(shared, place[:, 0] * _LAYERS + place[:, 3]))
+        usual_odds, usual = cells.priors(cells.prior_tables(model._store), tf.constant(place[:, 3], tf.int32), radius)
         odds = density.log_odds(hidden, usual_odds)
         return odds.numpy().astype(np.float64), density.score(hidden, usual)
 
     odds, mixture = of_cells(hits)
-    of_empty, _ = of_cells(_empty_cells(one, colour))
-    value = tf.constant(image[tuple(hits[:, 1:].T)], tf.float32)
+    of_empty, _ = of_cells(empty)
+    value, group = tf.constant(images[tuple(hits.T)], tf.float32), hits[:, 0] * _LAYERS + hits[:, 3]
     score = scores(value, tf.constant(hits[:, 3], tf.int32), model._store["spectra"])
-    together = log_shared(score, mixture, tf.constant(hits[:, 3], tf.int32), _LAYERS).numpy()
-    alone = log_mixture(score, *mixture).numpy()
-    deposits = -together[~few].sum() - alone[few[hits[:, 3]]].sum()
+    together = log_shared(score, mixture, tf.constant(group, tf.int32), len(few)).numpy()
+    alone = np.bincount(group, log_mixture(score, *mixture), len(few))
+    missed = np.concatenate([np.log1p(np.exp(-odds)), np.log1p(np.exp(of_empty))])
     truth = {
-        "occupancy": np.log1p(np.exp(-odds)).sum() + np.log1p(np.exp(of_empty)).sum(),
-        "deposits": deposits,
+        "occupancy": np.bincount(np.concatenate([hits, empty])[:, 0], missed),
+        "deposits": -np.where(few, alone, together).reshape(_SHOWERS, _LAYERS).sum(1),
     }
-
-    view = {name: tf.tile(each, [_COPIES] + [1] * (each.shape.rank - 1)) for name, each in one.items()}
+    monkeypatch.setattr(model_module, "HITS_A_SHOWER", len(hits) // 2 // _SHOWERS)
+    monkeypatch.setattr(model_module, "EMPTY_A_SHOWER", 60)
     losses = tf.function(lambda number: model._of_cells(density.name, view, Draws.of(8, number)), autograph=False)
-    found = [{name: each.numpy().mean() for name, each in losses(tf.constant(k)).items()} for k in range(40)]
+    found = [losses(tf.constant(k)) for k in range(1000)]
     for name, expected in truth.items():
         values = np.array([each[name] for each in found])
-        assert abs(values.mean() - expected) < 4 * values.std() / np.sqrt(40) + 1e-4 * abs(expected), name
-        assert values.std() < 0.05 * abs(expected), name
+        error = values.std(0) / np.sqrt(len(values))
+        assert (np.abs(values.mean(0) - expected) < 4 * error + 1e-4 * np.abs(expected)).all(), name
+        assert (error < 0.03 * np.abs(expected)).all(), name  # or the test would say little
