@@ -152,7 +152,8 @@ class ConstantsStore(keras.Model):
         noise = partial(tf.random.stateless_normal, seed=[number, 0])
         hits, *found = totals.described(batch, Labels.of(batch, self._with), noise, self)
         seen = hits.value > 0
-        *_, radius = self.mesh.seen(*tf.unstack(hits.away, axis=-1), hits.layer)
+        dx, dy, ring = tf.unstack(hits.away, axis=-1)
+        *_, radius = self.mesh.seen(dx, dy, ring, hits.layer)
         return *found, *(tf.boolean_mask(each, seen) for each in (hits.layer, radius, tf.math.log(hits.value)))
 
     def _priors(self, hits: list[tuple[Array, ...]], axis: Array) -> dict[str, Any]:
