@@ -57,15 +57,16 @@ def run(parameters: Mapping[str, Any], output: storage.Location, *, verbose: boo
     """
     keep_from_others()
     parameters = {**parameters, "output": str(output)}
-    os.environ["PYTHONUNBUFFERED"] = "1"
-    os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # it ends the run as Ctrl-C does, with its running step
     with (
         alone(output),
         mirrored(output) as folder,
         tempfile.NamedTemporaryFile("r", prefix="calopipe-", suffix=".log") as reason,
     ):
         require_no_step(output)
+        # only now: a run that is refused leaves this process as it was
+        os.environ["PYTHONUNBUFFERED"] = "1"
+        os.environ[VIEWED] = "1" if sys.stdout.isatty() else "10"
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the run as Ctrl-C does, with its running step
         os.environ["TERMINATION_LOG"] = reason.name  # where a step writes the line that says why it failed
         local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "kfp"))
         failed = ""

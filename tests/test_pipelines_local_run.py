@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,11 @@ def test_a_step_that_ended_is_a_line_of_its_name_its_time_and_its_last_message(c
 
 def test_a_run_is_refused_before_its_first_step_while_a_step_of_a_killed_run_goes_on(tmp_path: Path) -> None:
     told = f"{tmp_path}: another run writes there, process {os.getpid()} of"
+    before = signal.getsignal(signal.SIGTERM), dict(os.environ)
     with alone(tmp_path, "logs/.train.lock"), pytest.raises(InputError, match=told):
         local_run.run({}, tmp_path, verbose=False)
     assert [*tmp_path.rglob("*")] == [tmp_path / "logs"]
+    assert (signal.getsignal(signal.SIGTERM), dict(os.environ)) == before
 
 
 def test_a_step_that_failed_is_named_with_its_last_lines(clock: list[float]) -> None:

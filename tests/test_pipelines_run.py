@@ -30,7 +30,6 @@ from verdicts import anything_meets, write_verdict
 from calopipe.errors import InputError
 from calopipe.events.contents import MEMORY
 from calopipe.lock import alone, writer
-from calopipe.progress import VIEWED
 from calopipe.showers.selection import Reading
 from calopipe.storage import sha256_of_file
 from calopipe.verdict import summary_line
@@ -365,8 +364,6 @@ def test_a_second_run_in_one_output_is_refused_until_a_signal_ends_the_first_whi
     where = tmp_path / "out"
     arguments = ["run", "--config", "small", "--input", str(tmp_path / "a.h5"), "--output", str(where)]
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{ROOT}")
-    for name in ("PYTHONUNBUFFERED", VIEWED):  # which a run sets
-        monkeypatch.setenv(name, "1")
     with on_terminal(*arguments) as (process, terminal):
         written = drawn(terminal, until="Kpreprocess ")
         who = f"process {process.pid} of {os.uname().nodename}"
