@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Sequence
 from functools import partial
 
-from calopipe.errors import run_command
+from calopipe.errors import InputError, require_least, run_command
 from calopipe.events.contents import read_memory
 from calopipe.events.tolerance import KEEP, SKIP, STOP
 from calopipe.options import CommandParser, add_settings, given_values, option_help, settings_of
@@ -16,7 +17,6 @@ from preprocessing.dataset import MANIFEST, news, require_own_folder
 from preprocessing.field import FieldSettings
 from preprocessing.flow.manifest import PairSettings
 from preprocessing.pipeline import preprocess
-from preprocessing.runner import add_beam, beam_options_of
 from preprocessing.showers.manifest import Settings
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,14 @@ def parser() -> CommandParser:
         help="what to do about a shower that is equal to one before it: leave it out, stop, or keep it, with a warning "
         "(default %(default)s)",
     )
-    add_beam(command)
+    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
+    command.add_argument(
+        "--beam-option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option of Apache Beam; without a runner the work is done in this process",
+    )
     return command
 
 
@@ -80,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     inputs = settings.discover(options.input, reading, output)
     if since := news(inputs.files, output):
         print(since)
-    beam_options = beam_options_of(options)
+    beam_options = _beam_options(options.beam_option, options.workers)
     manifest = preprocess(inputs, output, settings, beam_options, tolerance=reading, on_copies=options.on_copies)
     if repeated := manifest.events["repeated"]:
         items = manifest.domain.items
@@ -88,6 +95,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if manifest.bad_files:
         print(f"files left out: {', '.join(file.name for file in manifest.bad_files)}")
     print(f"dataset: {output / MANIFEST}")
+
+
+def _beam_options(named: Sequence[str], workers: int) -> list[str]:
+    """The options as Beam reads them. InputError."""
+    for option in named:
+        if not re.match(r"[A-Za-z]\w*(=|$)", option):
+            raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
+    require_least("--workers", workers, 1)
+    several = [f"--direct_num_workers={workers}", "--direct_running_mode=multi_processing"]
+    return [f"--{option}" for option in named] + (several if workers > 1 else [])
 
 
 def _holds_flows(patterns: Sequence[str], output: Location) -> bool:

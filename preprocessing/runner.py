@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import logging
@@ -16,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, suppress
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from calopipe import storage
-from calopipe.errors import InputError, require_least
+from calopipe.errors import InputError
 from calopipe.events.tolerance import Tolerance
 from calopipe.progress import progress_bar
 from calopipe.storage import Location
@@ -45,7 +44,7 @@ def carry_out(
     stop = folder / f".stop-{uuid.uuid4().hex}.partial"  # `storage.sweep` removes it if this process is killed
     common = {"version": metadata.version("calopipe"), "stop": str(stop)}
     try:
-        with _progress(output, plans), pipeline(beam_options) as begun:
+        with _progress(output, plans), _run(beam_options) as begun:
             import apache_beam as beam  # noqa: PLC0415  takes three seconds, which a finished dataset does not need
 
             (
@@ -62,7 +61,7 @@ def carry_out(
 
 
 @contextmanager
-def pipeline(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
+def _run(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
     """An empty pipeline, to be filled in the block. At its end it is carried out on the runner of `beam_options`.
 
     InputError: the first reason for which an element stopped, or the runner does not exist.
@@ -113,28 +112,6 @@ def _pipeline(beam_options: Sequence[str]) -> beam.Pipeline:
         raise InputError(f"Beam does not take {' '.join(beam_options)}: {reason}") from None
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}; install the extra of its name") from None
-
-
-def add_beam(command: Any) -> None:
-    """Add to a command of argparse the options that `beam_options_of` reads."""
-    command.add_argument("--workers", type=int, default=1, metavar="N", help="processes on this machine (default 1)")
-    command.add_argument(
-        "--beam-option",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option of Apache Beam; without a runner the work is done in this process",
-    )
-
-
-def beam_options_of(options: argparse.Namespace) -> list[str]:
-    """The options of `add_beam`, as Beam reads them. InputError."""
-    for option in options.beam_option:
-        if not re.match(r"[A-Za-z]\w*(=|$)", option):
-            raise InputError(f"--beam-option {option}: expected NAME=VALUE, or NAME for a flag")
-    require_least("--workers", options.workers, 1)
-    several = [f"--direct_num_workers={options.workers}", "--direct_running_mode=multi_processing"]
-    return [f"--{option}" for option in options.beam_option] + (several if options.workers > 1 else [])
 
 
 @contextmanager

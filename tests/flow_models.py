@@ -70,8 +70,6 @@ class CarriedConfig(FitConfig):
 class Carried(FlowModel):
     """Moves the deviation from the inflow by a cell a step, and lets inflow follow: exact for vortices of one speed."""
 
-    stride, reach = 4, 1
-
     def __init__(self, gain: float) -> None:
         frame = keras.Input((None, None, 2))
         shift = keras.layers.DepthwiseConv2D(3, padding="same", use_bias=False)

@@ -1,4 +1,4 @@
-"""pix2pix: its networks as published, their reach, tiles and properties of flows; what it learns, and its export."""
+"""pix2pix: its networks as published, and properties of flows; what it learns, and its export."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from training.models.flow import FlowJudge, conditions, mirrored
 from training.models.pix2pix.networks import curl, patch_gan, unet
 from training.models.pix2pix.tables import PUBLISHED, SMALL, Networks2D, table_of
 from training.models.randomness import Draws, Dropout
-from training.rollout.mapreduce import tiles
-from training.rollout.stepper import Stepper
+from training.rollout.rollout import Stepper
 from training.run import loop
 
 TINY = replace(SMALL, down=(4, 6), full=3)
@@ -68,42 +67,6 @@ def test_levels_are_as_many_as_a_frame_can_be_halved() -> None:
     assert table_of("pix2pix-small", (64, 12)).down == (32, 64)
     with pytest.raises(InputError, match=r"\(128, 34\) cells, pix2pix-small .* sides are multiples of 4"):
         named_config("pix2pix-small").check_shape(Grid((128, 34), cell_d=0.25, interval_d=0.25))
-
-
-@pytest.mark.parametrize("table", [TINY, NORMALISED, replace(SMALL, full=2, down=(3, 3, 3))])
-def test_no_cell_sees_further_than_the_reach(table: Networks2D) -> None:
-    """One cell of the input is changed at a time: the farthest change of the output is at the reach."""
-    network = _network(table)
-    size, middle = 8 * table.stride, 4 * table.stride
-    image = np.random.default_rng(1).normal(size=(1, size, size, 4)).astype(np.float32)
-    before, furthest = network(image).numpy(), 0
-    for x in range(middle - table.stride // 2, middle + table.stride // 2):
-        changed = image.copy()
-        changed[0, x, middle] += 10
-        where = np.argwhere(np.abs(network(changed).numpy() - before).max(-1)[0] > 0)
-        furthest = max(furthest, np.abs(where - [x, middle]).max())
-    assert furthest == table.reach
-
-
-@pytest.mark.parametrize("side", [(16, 16), (32, 8), (24, 40)])
-@pytest.mark.parametrize("table", [TINY, NORMALISED])
-def test_tiles_are_the_whole_frame(table: Networks2D, side: tuple[int, int]) -> None:
-    """Also at the borders of the frame, and if the last tile is smaller. A halo that is too small would show."""
-    network, shape = _network(table), (96, 40)
-    image = np.random.default_rng(2).normal(size=(1, *shape, 4)).astype(np.float32)
-    whole = network(image).numpy()
-
-    def largest_difference(reach: int) -> float:
-        cut = tiles(shape, side, reach=reach, stride=table.stride)
-        assert len({image[0][tile.window].shape for tile in cut}) == 1
-        merged = np.full_like(whole, np.nan)
-        for tile in cut:
-            merged[0][tile.core] = network(image[0][tile.window][None]).numpy()[0][tile.inner]
-        return float(np.abs(merged - whole).max())
-
-    scale = np.abs(whole).max()
-    assert largest_difference(table.reach) < 1e-5 * scale
-    assert largest_difference(0) > 1e-2 * scale
 
 
 def test_a_curl_is_free_of_divergence() -> None:
@@ -167,15 +130,6 @@ def _made_of_noise() -> np.ndarray:
     network = _network(TINY)
     network.get_layer("scale").scale.assign([0.5, 0.5])
     return network(np.random.default_rng(7).normal(size=(1, 32, 16, 4))).numpy()
-
-
-def test_tiles_that_do_not_fit_the_strides_are_refused() -> None:
-    with pytest.raises(InputError, match=r"--tile is 30x32 for frames of \(128, 32\) cells, expected multiples of 8"):
-        tiles((128, 32), (30, 32), reach=10, stride=8)
-    with pytest.raises(InputError, match="--tile is 0x32"):
-        tiles((128, 32), (0, 32), reach=10, stride=8)
-    with pytest.raises(InputError, match=r"frames of \(124, 32\) cells"):
-        tiles((124, 32), (32, 32), reach=10, stride=8)
 
 
 def test_a_mirrored_flow_turns_the_other_way_round() -> None:
@@ -308,7 +262,6 @@ def test_one_step_is_exported(tmp_path: Path) -> None:
 def test_the_published_networks_make_the_frame_itself() -> None:
     """The frame is in units of 2 U, so that tanh can reach it; for no weights is it beyond 2 U."""
     model = build(named_config("pix2pix"), GRID)
-    assert model.stride == 16
     for weight in model.networks["generator"].trainable_weights:
         weight.assign(weight * 50)
     made = model.advance(street(1), np.zeros((1, *GRID.shape), np.float32), np.float32([100])).numpy()

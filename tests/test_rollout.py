@@ -1,4 +1,4 @@
-"""Roll-outs, against a model whose flow is known at all times; and frames in tiles on Beam, against whole frames.
+"""Roll-outs, against a model whose flow is known at all times.
 
 Then the simulations from which a model is rolled out, and how far: each simulation of the dataset's test split, once.
 """
@@ -9,18 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import flows
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-from commands import beam
-from flow_models import GRID, carried, street, write_model
+from flow_models import GRID, carried, street
 from flows import write_flow
 from PIL import Image, ImageSequence
-from servers import PRISM, go_tool
 
 from calopipe import storage
 from calopipe.errors import InputError
@@ -32,28 +29,16 @@ from preprocessing.dataset import read_manifest
 from preprocessing.events import digests_in
 from training import __main__ as command
 from training import model_folder
-from training.configs import named_config
 from training.model_folder import read_card
 from training.models.flow import INFLOW
-from training.rollout import mapreduce, stepper
 from training.rollout import rollout as one_roll_out
 from training.rollout.held_out import roll_out_held_out, rollouts
-from training.rollout.mapreduce import tiles
-from training.rollout.rollout import roll_out, write_movie
+from training.rollout.rollout import Stepper, roll_out, write_movie
 from training.seen_events import write_seen
 
 
 def _run(task: str, model: Path, output: Path, *more: str) -> None:
     command.main([task, "--model", str(model), "--output", str(output), *more])
-
-
-@pytest.mark.parametrize("reach", [0, 4, 5, 9])
-def test_a_window_holds_what_the_core_sees(reach: int) -> None:
-    """Up to `reach` cells around the core, within the frame. A reach need not be a multiple of the stride."""
-    for tile in tiles((32, 16), (8, 8), reach=reach, stride=4):
-        for window, core, cells in zip(tile.window, tile.core, (32, 16), strict=True):
-            assert window.start <= max(core.start - reach, 0)
-            assert window.stop >= min(core.stop + reach, cells)
 
 
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,9 +82,8 @@ def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in (start, mine, tmp_path / "notes.h5")}
     other = "exists, and is not a flow that a model"
     for path, told in zip(before, ("is also the --start", other, other), strict=True):
-        for task, more in (("rollout", ("--steps", "2")), ("advance", ("--tile", "16x8"))):
-            with pytest.raises(InputError, match=rf"{path.name}: {told} made|{path.name}: {told}, and would be lost"):
-                _run(task, model, path, "--start", str(start), *more)
+        with pytest.raises(InputError, match=rf"{path.name}: {told} made|{path.name}: {told}, and would be lost"):
+            _run("rollout", model, path, "--start", str(start), "--steps", "2")
     assert {path: path.read_bytes() for path in before} == before
     for steps in ("2", "3"):
         _run("rollout", model, tmp_path / "r.h5", "--start", str(start), "--steps", steps)
@@ -138,7 +122,7 @@ def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str],
 
 
 def test_a_reynolds_number_may_lie_a_thousandth_outside_the_trainings(tmp_path: Path) -> None:
-    made = mapreduce.Stepper(carried(tmp_path / "m"))
+    made = Stepper(carried(tmp_path / "m"))
     flow = open_flow(write_flow(tmp_path / "s.h5", velocity=street(2), grid=GRID))
     for reynolds in (59.95, 160.1):
         made.require_fitting(replace(flow, reynolds=reynolds))
@@ -152,7 +136,7 @@ def test_a_velocity_of_ten_or_none_at_all_ends_a_roll_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reached: float
 ) -> None:
     model, start = carried(tmp_path / "m"), write_flow(tmp_path / "s.h5", velocity=street(2), grid=GRID)
-    monkeypatch.setattr(stepper.Stepper, "step", lambda _, velocity, *__: np.full_like(velocity, reached))
+    monkeypatch.setattr(Stepper, "step", lambda _, velocity, *__: np.full_like(velocity, reached))
     if abs(reached) < 10:
         roll_out(model, start, tmp_path / "r.h5", steps=1)
         assert (open_flow(tmp_path / "r.h5").velocity(0, 1) == street(1)).all()  # from the first frame
@@ -194,69 +178,11 @@ def test_a_movie_is_red_where_vorticity_is_positive_and_grey_in_the_obstacle(tmp
             assert (flow[:20, :40] != obstacle[0, 0]).any(axis=-1).all()
 
 
-def test_a_model_of_another_field_or_another_one_at_its_place_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = carried(tmp_path / "m")
-    with pytest.raises(InputError, match="replaced while tiles were made with it"):
-        mapreduce._stepper(str(model), "another", None)
-    ran: list[bool] = []
-    file: Any = SimpleNamespace(run=lambda: ran.append(True))
-    identity = read_card(model).fingerprint()
-    monkeypatch.setattr(mapreduce, "_loaded", {})
-    steppers = [mapreduce._stepper(str(model), identity, file) for _ in range(2)]
-    assert steppers[0] is steppers[1]
-    assert ran == [True]  # the user's file is read before the model, once
+def test_a_model_of_another_field_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     card = SimpleNamespace(config=SimpleNamespace(model="of showers"))
-    monkeypatch.setattr(stepper, "load_model", lambda _: (card, object()))
+    monkeypatch.setattr(one_roll_out, "load_model", lambda _: (card, object()))
     with pytest.raises(InputError, match="m: a model of showers, which makes no flow"):
-        stepper.Stepper(model)
-
-
-@pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Any]:
-    """A start file, a small U-Net of large weights, and the frames that it makes from whole frames."""
-    place = tmp_path_factory.mktemp("small")
-    write_model(place / "m", named_config("pix2pix-small"), WIDE, spread=0.05)
-    start = write_flow(place / "s.h5", velocity=street(3, WIDE), grid=WIDE, reynolds=140.0)
-    flow, loaded = open_flow(start), mapreduce.Stepper(place / "m")
-    whole = loaded.step(flow.velocity(0, 3), np.stack([flow.solid] * 3), np.full(3, flow.reynolds, np.float32))
-    return start, place / "m", whole
-
-
-WIDE = replace(GRID, shape=(96, 16))
-
-
-def test_tiles_on_beam_in_this_process(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    start, model, whole = small
-    assert np.abs(np.diff(whole, axis=0)).max() > 0.02
-    _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "16x16")
-    np.testing.assert_allclose(open_flow(tmp_path / "a.h5").velocity(0, 3), whole, atol=1e-5 * np.abs(whole).max())
-    (loaded,) = mapreduce._loaded.values()
-    assert loaded._step.experimental_get_tracing_count() == 1  # of 18 tiles, in groups, the last not full
-    coarse = write_flow(tmp_path / "coarse.h5", velocity=street(2, WIDE), grid=replace(WIDE, cell_d=0.5))
-    with pytest.raises(InputError, match=r"coarse.h5: cell_d is 0.5, the model was trained on 0.25"):
-        _run("advance", model, tmp_path / "b.h5", "--start", str(coarse), "--tile", "16x16")
-
-
-def test_a_frame_that_is_nan_is_told_before_workers_start(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    velocity = street(20, WIDE)
-    velocity[17, 3, 3, 0] = np.nan
-    bad = write_flow(tmp_path / "bad.h5", velocity=velocity, grid=WIDE)
-    with pytest.raises(InputError, match=r"bad.h5: the velocity in frame 17 is not a finite number; make .* again$"):
-        _run("advance", small[1], tmp_path / "a.h5", "--start", str(bad), "--tile", "32x16", "--workers", "2")
-    assert [path.name for path in tmp_path.iterdir()] == ["bad.h5"]
-
-
-@pytest.mark.timeout(900)  # a first build is slow
-def test_tiles_on_prism(small: tuple[Path, Path, Any], tmp_path: Path) -> None:
-    start, model, whole = small
-    options = beam("runner=PrismRunner", f"prism_location={go_tool(PRISM)}")
-    _run("advance", model, tmp_path / "a.h5", "--start", str(start), "--tile", "32x8", *options)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
-    made = open_flow(tmp_path / "a.h5")
-    np.testing.assert_allclose(made.velocity(0, 3), whole, atol=1e-5 * np.abs(whole).max())
-    np.testing.assert_allclose(made.time, open_flow(start).time + WIDE.interval_d)
+        Stepper(Path("m"))
 
 
 # Of the test split

@@ -11,8 +11,7 @@ import threading
 import pytest
 
 from calopipe.errors import InputError
-from training.nodes.signals import stop_signals
-from training.nodes.workers import LOST_WORKER, Cluster, exit_lost
+from training.nodes.workers import LOST_WORKER, Cluster, exit_lost, stop_signals
 
 _A, _B, _C = "10.0.0.1:65535", "b.example:2222", "[fd00::1]:2222"
 _PATIENCE = 120.0  # seconds for what takes a fraction of one on an idle machine

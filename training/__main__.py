@@ -95,7 +95,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", required=True, metavar="DIR", help="folder of the SavedModel, FILE.onnx, or FILE.safetensors"
     )
     export.set_defaults(perform=_export)
-    for name in ("generate", "export", "rollout", "advance"):
+    for name in ("generate", "export", "rollout"):
         _add_model_file(tasks.choices[name])
     return command
 

@@ -27,8 +27,7 @@ from training.engine.step import Engine
 from training.engine.strategies import Team, make_strategy
 from training.model_folder import Card
 from training.models.source import file_of
-from training.nodes.signals import stop_signals
-from training.nodes.workers import Cluster, exit_lost
+from training.nodes.workers import Cluster, exit_lost, stop_signals
 from training.run.checkpoints import Checkpoints
 from training.run.evaluations import CHOSEN_BY, Evaluations
 from training.run.evaluator import Evaluator

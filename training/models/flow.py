@@ -28,15 +28,9 @@ _SHARE = 0.995  # the colours span the vorticity of this share of the cells
 
 
 class FlowModel(Model):
-    """A model of the velocity of a flow one interval later.
-
-    Frames have `shape` (x, y). The next velocity of a cell depends on cells up to `reach` away along an axis. In a tile
-    of a frame the network computes as in the frame, if the tile's first cell and sides are multiples of `stride`.
-    """
+    """A model of the velocity of a flow one interval later, in frames of `shape` (x, y)."""
 
     shape: tuple[int, int]
-    stride: int
-    reach: int
     weights = MappingProxyType({"l1": 1.0, "relative_l2": 0.0, "of_change": 0.0})
     exported = MappingProxyType({"velocity_unit": "U, the speed of the inflow"})
 

@@ -22,9 +22,8 @@ from kubernetes.client import V1Pod
 from calopipe import storage
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 from calopipe.kubernetes import Json
-from training.nodes.signals import stop_signals
 from training.nodes.trainapi import GROUP, VERSION, TrainJobs, pod_state, this_pod, worker_end, workers
-from training.nodes.workers import PREEMPTED, most_telling
+from training.nodes.workers import PREEMPTED, most_telling, stop_signals
 
 PORT = 2222  # of each worker's TensorFlow server
 _JOB = "node"  # the name of the runtime's job of workers

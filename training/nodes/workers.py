@@ -1,4 +1,4 @@
-"""The workers of a training, one process each: how they find each other, and how they end if one of them is lost.
+"""The workers of a training, one process each: how they find each other, and how they end if one is lost, or as told.
 
 TensorFlow notices the loss: the workers send heartbeats to the first worker, and a collective without a worker fails. A
 lost worker cannot rejoin a running training, because TensorFlow's collectives cannot add it again. So the others end
@@ -11,8 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 
 from calopipe.errors import BAD_INPUT_EXIT_CODE, InputError
 
@@ -125,3 +129,27 @@ def _lost(cluster: Cluster, reason: str) -> str:
         named.append(0)
     lost = [number for number in named if number != cluster.index and number < cluster.size]
     return f"the worker at {cluster.hosts[lost[0]]}" if lost else "another worker"
+
+
+@contextmanager
+def stop_signals(*, interrupts: Callable[[], bool] | None = None) -> Iterator[list[int]]:
+    """A list that collects each SIGTERM and SIGINT during the block; outside of the main thread it stays empty.
+
+    With `interrupts`, a SIGINT raises KeyboardInterrupt if it is not the first signal, or if `interrupts()` is true.
+    """
+    came: list[int] = []
+
+    def note(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGINT and interrupts is not None and (came or interrupts()):
+            raise KeyboardInterrupt
+        came.append(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    before = {number: signal.signal(number, note) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield came
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -11,17 +11,28 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from calopipe import storage
 from calopipe.errors import InputError, require_least
-from calopipe.flow.files import START_SEEN, FloatArray, FlowFile, flow_writer, open_flow, require_replaceable
+from calopipe.flow.files import (
+    START,
+    START_SEEN,
+    FloatArray,
+    FlowFile,
+    flow_writer,
+    open_flow,
+    require_replaceable,
+)
 from calopipe.flow.mechanics import vorticity
 from calopipe.progress import progress_bar
 from preprocessing.flow.pairs import read_pairs
+from training.load_model import load_model
 from training.model_folder import SEEN
-from training.rollout.stepper import Stepper
+from training.models.flow import FlowModel
 
 _FASTEST = 10.0  # in U; a flow behind an obstacle has no higher velocity
+_SAME = 1e-3  # relative: a Reynolds number may be so far outside of the training's range
 
 
 def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: int, movie: Path | None = None) -> None:
@@ -47,7 +58,15 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     velocity = flow.velocity(number, number + 1)
     solid, reynolds = flow.solid[None], np.full(1, flow.reynolds, np.float32)
     grid = replace(flow.grid, interval_d=stepper.card.geometry.interval_d)
-    attributes = {**stepper.attributes(start), "start_frame": number, START_SEEN: _seen(model, stepper, flow)}
+    attributes = {
+        "solver": f"the model {stepper.card.config.model}",
+        "model": stepper.card.fingerprint(),
+        "seed": stepper.card.config.seed,
+        "start_file": start.name,
+        START: storage.sha256_of_file(start),
+        "start_frame": number,
+        START_SEEN: _seen(model, stepper, flow),
+    }
     with (
         flow_writer(output, flow, grid=grid, attributes=attributes, first=float(flow.time[number])) as write,
         progress_bar("roll out", steps, "steps") as bar,
@@ -71,6 +90,40 @@ def roll_out(model: Path, start: Path, output: Path, *, frame: int = 0, steps: i
     if movie is not None:
         _draw(movie, open_flow(output), flow, number)
         print(f"movie: {movie}")
+
+
+class Stepper:
+    """The model in the folder `place`, with one compiled step for all frames of a shape.
+
+    InputError: it is not a model of flows.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.card, network = load_model(place)
+        if not isinstance(network, FlowModel):
+            raise InputError(f"{place}: a model {self.card.config.model}, which makes no flow; give another")
+        self._step = tf.function(network.advance, autograph=False)
+
+    def step(self, velocity: FloatArray, solid: npt.NDArray[np.bool_], reynolds: FloatArray) -> FloatArray:
+        """The `velocity` (N, x, y, 2) one interval later, with obstacles `solid` (N, x, y) and `reynolds` (N,)."""
+        tensors = (tf.constant(values, tf.float32) for values in (velocity, solid, reynolds))
+        return self._step(*tensors).numpy()
+
+    def require_fitting(self, flow: FlowFile) -> None:
+        """Raise InputError unless `flow` has the model's cells, and a Reynolds number that the model was trained for.
+
+        The time between its frames may differ from the model's interval: the model needs only one frame.
+        """
+        grid = self.card.geometry
+        if differs := grid.difference(replace(flow.grid, interval_d=grid.interval_d)):
+            name, own, stored = differs
+            raise InputError(f"{flow.path}: {name} is {stored}, the model was trained on {own}; give frames like those")
+        low, high = self.card.valid_range["reynolds"]
+        if not low * (1 - _SAME) <= flow.reynolds <= high * (1 + _SAME):
+            raise InputError(
+                f"{flow.path}: Reynolds number {flow.reynolds:g}, the model is valid from {low:g} to {high:g}; give "
+                "another simulation, or train on more"
+            )
 
 
 def _seen(model: Path, stepper: Stepper, flow: FlowFile) -> bool:

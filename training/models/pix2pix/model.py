@@ -35,7 +35,7 @@ class Pix2Pix(FlowModel):
     def __init__(self, name: str, geometry: Grid, *, noise: float, l1_weight: float) -> None:
         self._noise = noise
         table = table_of(name, geometry.shape)
-        self.shape, self.stride, self.reach = geometry.shape, table.stride, table.reach
+        self.shape = geometry.shape
         self._makes_change = bool(table.full)
         self._unet = unet(table, _CHANNELS, 2, 1.0 if self._makes_change else _BOUND)
         self._unit = self._unet.get_layer("scale").scale

@@ -31,25 +31,6 @@ class Networks2D:
     patch_last: int
     full: int = 0
 
-    @property
-    def stride(self) -> int:
-        """The number of cells of an image along an axis, and the place where a tile begins, are multiples of this."""
-        return int(2 ** len(self.down))
-
-    @property
-    def reach(self) -> int:
-        """How far away along an axis, in cells, a cell of the input can be that changes a cell of the output."""
-        margin = 1 if self.full else 0  # each convolution of 3 x 3 sees one cell more, and so does the curl
-        furthest = 0
-        for cell in range(self.stride):  # of the output; its place between the strides matters
-            low, high = cell - 2 * margin, cell + 2 * margin
-            for _ in self.down:  # up: cell o depends on the cells (o + 1) // 2 - 1 and (o + 1) // 2
-                low, high = (low + 1) // 2 - 1, (high + 1) // 2
-            for _ in self.down:  # down: cell i depends on the cells 2 i - 1 to 2 i + 2
-                low, high = 2 * low - 1, 2 * high + 2
-            furthest = max(furthest, cell - low, high - cell)
-        return furthest + margin
-
 
 PUBLISHED = Networks2D((64, 128, 256, 512, 512, 512, 512, 512), 3, patch=(64, 128, 256), patch_last=512)
 SMALL = Networks2D((32, 64, 96), 0, patch=(32, 64), patch_last=64, full=16)
