@@ -76,10 +76,9 @@ def _run(beam_options: Sequence[str]) -> Iterator[beam.Pipeline]:
             yield begun
     except ImportError as error:
         raise InputError(f"Beam's runner is not installed here: {error}") from None
-    except InputError:
-        raise
     except Exception as error:
-        if raised := _RAISED_BY_WORKER.search(str(error)):  # runners hand on a worker's traceback as text
+        # runners hand on the traceback of a worker as text, and the error of a worker in this process with a remark
+        if raised := _RAISED_BY_WORKER.search(f"{type(error).__name__}: {error}"):
             raise InputError(raised[1]) from None
         if any(option.startswith("--runner") for option in beam_options):
             raise InputError(f"the runner of {' '.join(beam_options)} failed: {str(error)[:500]}") from error

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import h5py
@@ -235,3 +236,12 @@ def test_a_full_disk(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
     assert not list((disk / "ds/shards").glob(".*"))
     small_disk(20_000)
     assert made("--input", path, "--output", disk / "ds").events["written"] == 400
+
+
+def test_a_disk_without_room_for_the_reason_to_stop(tmp_path: Path, small_disk: Callable[[int], Path]) -> None:
+    """The runner then passes the error on, and adds to its message."""
+    path, disk = make_file(tmp_path / "a.h5", events=20), small_disk(64)
+    with suppress(OSError), (disk / "full").open("wb", buffering=0) as file:
+        while file.write(b"0" * 4096):
+            pass
+    assert refused("--input", path, "--output", disk / "ds").endswith("run again, finished work is kept")
