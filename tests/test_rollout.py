@@ -37,8 +37,8 @@ from training.rollout.rollout import Stepper, roll_out, write_movie
 from training.seen_events import write_seen
 
 
-def _run(task: str, model: Path, output: Path, *more: str) -> None:
-    command.main([task, "--model", str(model), "--output", str(output), *more])
+def _run(model: Path, output: Path, *more: str) -> None:
+    command.main(["rollout", "--model", str(model), "--output", str(output), *more])
 
 
 def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -46,7 +46,7 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     solver = street(12)
     start, model = write_flow(tmp_path / "s.h5", velocity=solver, grid=GRID), carried(tmp_path / "m")
     movie = tmp_path / "made.gif"
-    _run("rollout", model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
+    _run(model, tmp_path / "r.h5", "--start", f"{start}:3", "--steps", "6", "--movie", str(movie))
     assert "6 steps in " in capsys.readouterr().out
     made = open_flow(tmp_path / "r.h5")
     frames = made.velocity(0, 7)
@@ -68,10 +68,10 @@ def test_a_roll_out_is_the_flow_at_all_times(tmp_path: Path, capsys: pytest.Capt
     with Image.open(movie) as picture:
         assert picture.n_frames == 7
     again = "--start", f"{start}:3", "--steps", "2", "--movie", str(movie)
-    _run("rollout", model, tmp_path / "r.h5", *again)
+    _run(model, tmp_path / "r.h5", *again)
     movie.write_text("mine")
     with pytest.raises(InputError, match=r"made\.gif: exists, and is not a movie of a roll-out"):
-        _run("rollout", model, tmp_path / "r.h5", *again)
+        _run(model, tmp_path / "r.h5", *again)
     assert movie.read_text() == "mine"
 
 
@@ -83,10 +83,10 @@ def test_only_frames_that_a_model_made_are_replaced(tmp_path: Path) -> None:
     other = "exists, and is not a flow that a model"
     for path, told in zip(before, ("is also the --start", other, other), strict=True):
         with pytest.raises(InputError, match=rf"{path.name}: {told} made|{path.name}: {told}, and would be lost"):
-            _run("rollout", model, path, "--start", str(start), "--steps", "2")
+            _run(model, path, "--start", str(start), "--steps", "2")
     assert {path: path.read_bytes() for path in before} == before
     for steps in ("2", "3"):
-        _run("rollout", model, tmp_path / "r.h5", "--start", str(start), "--steps", steps)
+        _run(model, tmp_path / "r.h5", "--start", str(start), "--steps", steps)
     assert len(open_flow(tmp_path / "r.h5").time) == 4
 
 
@@ -95,7 +95,7 @@ def test_a_full_disk_ends_a_roll_out_in_an_error(tmp_path: Path, small_disk: Cal
     start, model = write_flow(tmp_path / "s.h5", velocity=street(12), grid=GRID), carried(tmp_path / "m")
     disk = small_disk(8)
     with pytest.raises(OSError, match="No space left"):
-        _run("rollout", model, disk / "r.h5", "--start", str(start), "--steps", "6")
+        _run(model, disk / "r.h5", "--start", str(start), "--steps", "6")
     assert list(disk.iterdir()) == []
 
 
@@ -117,7 +117,7 @@ def test_what_cannot_be_rolled_out_is_told(tmp_path: Path, arguments: list[str],
     }
     model = carried(tmp_path / "m", gain=2.0)
     with pytest.raises(InputError, match=told):
-        _run("rollout", model, tmp_path / "r.h5", *(each.format(**files) for each in arguments))
+        _run(model, tmp_path / "r.h5", *(each.format(**files) for each in arguments))
     assert not (tmp_path / "r.h5").exists()
 
 
@@ -150,10 +150,10 @@ def test_the_frame_that_a_command_begins_with_is_the_first_unless_it_says_so(tmp
     model = carried(tmp_path / "m")
     start = write_flow(tmp_path / "of:7 frames.h5", velocity=street(7), grid=GRID)
     for place, first in ((str(start), 0), (f"{start}:2", 2), (f"{start}:-1", 6)):
-        _run("rollout", model, tmp_path / "r.hdf5", "--start", place, "--steps", "1")
+        _run(model, tmp_path / "r.hdf5", "--start", place, "--steps", "1")
         np.testing.assert_array_equal(open_flow(tmp_path / "r.hdf5").velocity(0, 1)[0], street(7)[first])
     with pytest.raises(InputError, match=r"r.nc: expected a name that ends in .h5"):
-        _run("rollout", model, tmp_path / "r.nc", "--start", str(start), "--steps", "1")
+        _run(model, tmp_path / "r.nc", "--start", str(start), "--steps", "1")
 
 
 def test_a_movie_is_red_where_vorticity_is_positive_and_grey_in_the_obstacle(tmp_path: Path) -> None:
