@@ -40,7 +40,7 @@ demo-vortex: install  ## train on simulated flows, roll out a vortex street and 
 
 # TensorFlow keeps what it traces and compiles until its process ends. So each group of files has its own process.
 JOBS ?= 2
-GROUPS := 24
+GROUPS := 26
 test: install  ## run the tests, in groups of files, JOBS at a time
 	$(MAKE) --no-print-directory --jobs $(JOBS) --output-sync --keep-going $(addprefix test-group-,$(shell seq $(GROUPS)))
 
